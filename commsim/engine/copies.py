@@ -1,11 +1,14 @@
 """
 Copies between GPUs and host memory: flows on the links that NIC traffic uses too.
 
-One copy is a single message: latency + bytes / bandwidth on idle links, and a fair share of
-them otherwise (`fluid`), or its turn in their queues (`steps`).
+One copy takes latency + bytes / bandwidth on idle links, and a fair share of them otherwise
+(`fluid`). As messages (`steps`) it goes in parts, so that copies over one link take turns, as the
+requests of DMA engines do.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from simpy.events import Event
@@ -21,10 +24,12 @@ from commsim.units import format_size
 __all__ = ["Copies", "copy_phase"]
 
 _NONE = np.zeros(0, np.int64)
+_PART = 1 << 18  # bytes of a copy that go at once
+_MOST_PARTS = 16
 
 
 class Copies:
-    """Runs copies for the engine, as flows or as single messages."""
+    """Runs copies for the engine, as flows or as messages."""
 
     def __init__(self, links: Links, network: FluidNetwork | StepNetwork) -> None:
         self._links = links
@@ -38,12 +43,14 @@ class Copies:
         """
         if isinstance(self._network, FluidNetwork):
             return self._network.start(self._phase(routes, size), op=op).reach(1.0)
-        count = len(routes)
+        parts = min(max(math.ceil(size / _PART), 1), _MOST_PARTS)
+        way = np.tile(np.arange(len(routes)), parts)
+        count = len(way)
         messages = RoutedProgram(
-            np.arange(count) * 2,
-            np.arange(count) * 2 + 1,
-            np.full(count, float(size)),
-            np.arange(count),
+            way * 2,
+            way * 2 + 1,
+            np.full(count, size / parts),
+            way,
             routes,
             np.zeros(count + 1, np.int64),
             _NONE,

@@ -53,6 +53,14 @@ def test_one_stream_copies_one_after_another_and_two_ways_do_not_meet(network: s
     assert ends(copies(*both, streams=("d2h", "h2d")), HostStar(2), network) == [one, one]
 
 
+def test_copies_over_one_link_take_turns() -> None:
+    """Message by message each goes in eight parts, so that both end with the link's last."""
+    ways = (CopyDirection.TO_HOST, CopyDirection.TO_HOST)
+    both = copies(*ways, streams=("one", "other"))
+    assert ends(both, HostStar(2)) == [4000 * US] * 2
+    assert ends(both, HostStar(2), "steps") == [US + 3750 * US, US + 4000 * US]
+
+
 def test_copies_and_messages_share_a_link() -> None:
     """Two flows of 2 MB on a link of 1 GB/s take 4 ms together, 2 ms each alone."""
     build = GraphBuilder()

@@ -140,15 +140,17 @@ class Traffic:
             head, number, message, at, curve = heapq.heappop(self._queue)
             program = self._programs[number]
             hops = program.hops[program.route[message]]
-            if at == 0 and program.follower[message] >= 0:
-                self._release(number, program.follower[message], head + program.pace[message])
             if at < len(hops):
                 curve = self._serve(hops[at], program.size[message], curve, number)
+                if at == 0:
+                    self._follow(number, message, head, curve[0][-1] - hops[0][2])
                 at += 1
                 when = curve[0][-1 if at == len(hops) else 0]
                 heapq.heappush(self._queue, (when, number, message, at, curve))
                 continue
             tail = curve[0][-1]
+            if not hops:
+                self._follow(number, message, head, tail)
             if at == len(hops) and program.arrive[message]:
                 done = tail + program.arrive[message]
                 heapq.heappush(self._queue, (done, number, message, at + 1, at_once(done)))
@@ -160,6 +162,16 @@ class Traffic:
             if program.left == 0:
                 del self._programs[number]
         return arrived
+
+    def _follow(self, number: int, message: int, head: float, left: float) -> None:
+        """Let the next message of a connection go after this one, which has left at `left`.
+
+        A sender with a pace hands it out by its own clock, though the link is behind.
+        """
+        program = self._programs[number]
+        if program.follower[message] >= 0:
+            pace = program.pace[message]
+            self._release(number, program.follower[message], head + pace if pace else left)
 
     def _release(self, number: int, message: int, when: float) -> None:
         program = self._programs[number]

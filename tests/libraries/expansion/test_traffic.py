@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.star import US, Star
 
 from commsim.cluster import NOWHERE, Cluster, Links, Route
 from commsim.libraries.expansion.traffic import (
@@ -33,6 +34,30 @@ def test_a_sender_hands_out_at_its_own_pace() -> None:
     )  # fmt: skip
     done = arrivals(messages, cluster.links)
     assert done.tolist() == pytest.approx([5000 + route.latency, 10000 + route.latency])
+
+
+def test_connections_over_one_link_take_turns() -> None:
+    """0 has three messages for 1 and two for 2, each a microsecond of its link."""
+    cluster = Star(3, 1e12)
+    router = Router(cluster)
+    target = np.array([1, 1, 1, 2, 2])
+    messages = RoutedProgram(
+        np.zeros(5, np.int64), target, np.full(5, 1e6), target - 1,
+        (router.route(0, 1), router.route(0, 2)), np.zeros(6, np.int64), np.zeros(0, np.int64),
+    )  # fmt: skip
+    done = arrivals(messages, cluster.links) - 2 * US
+    assert done == pytest.approx(np.array([1, 3, 5, 2, 4]) * US)
+
+
+def test_messages_of_a_rank_to_itself_follow_each_other() -> None:
+    """Over no link they arrive at once, as long as the sender needs for each after the other."""
+    none = np.zeros(3)
+    delays = Delays(none, none, np.zeros(0), np.array([0.0, 5.0, 0.0]))
+    messages = RoutedProgram(
+        np.zeros(3, np.int64), np.zeros(3, np.int64), none, np.zeros(3, np.int64), (NOWHERE,),
+        np.zeros(4, np.int64), np.zeros(0, np.int64), delays,
+    )  # fmt: skip
+    assert arrivals(messages, Star(2).links).tolist() == [0, 5, 5]
 
 
 def crossing(seed: int) -> tuple[RoutedProgram, Cluster]:
