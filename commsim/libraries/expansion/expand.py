@@ -172,8 +172,14 @@ def _flow(messages: RoutedProgram, chosen: Ints, idle: int, links: Links) -> Pla
 def _joins_and_exits(
     messages: RoutedProgram, arrival: Floats, members: int, links: Links
 ) -> tuple[Ints, Ints]:
-    """Return when the data first reaches each member, and when it is done with its last."""
+    """Return when each member has to be there, and when it is done with its last message.
+
+    It takes part from then on that its first message would be held up if it came later: what
+    software adds before that message (`Delays.hold`) begins when the member has come.
+    """
     alone = _idle_times(messages, links)
+    if messages.delays is not None:
+        alone += messages.delays.hold + messages.delays.after
     latency = np.array([r.latency for r in messages.routes], dtype=np.float64)[messages.route]
     joins, leaves = np.full(members, np.inf), np.full(members, -1.0)
     for ends, done in ((messages.source, arrival - latency), (messages.target, arrival)):
