@@ -47,9 +47,11 @@ from commsim.libraries.nccl.tuning import (
 from commsim.libraries.routing import Router
 from commsim.ops import element_bytes, element_type
 
-__all__ = ["LAUNCHES", "NcclGroup", "Site"]
+__all__ = ["CHAINED", "LAUNCHES", "NcclGroup", "Site"]
 
 
+CHAINED = ("broadcast", "reduce")
+"""What goes along the ring from its root or to it."""
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 _NO_LINES = "efa_v1"
@@ -185,6 +187,7 @@ class NcclGroup:
             choices,
             uses,
             sends=self.pairwise,
+            crossings=[self._crossings(op, choice, root) for choice in asked],
             gpus_per_process=self._together,
             old=self._old,
             repeated=repeated,
@@ -223,6 +226,22 @@ class NcclGroup:
             for at, size in enumerate(sizes)
         ]
         return PredictedTime(timing.launch, np.maximum(timing.program, np.array(needs)))
+
+    def _crossings(self, op: str, choice: Choice | None, root: int) -> int:
+        """Return how often a chain crosses the network, on the channel that does so most often.
+
+        A ring enters and leaves each node once; the chain leaves out the edge at its root. From a
+        root in the middle of its node it comes back there, to those before the root on the ring.
+        """
+        domains = self.comm.n_nodes
+        if choice is None or op not in CHAINED or domains < 2:
+            return domains - 1
+        rings = self.comm.rings[: choice.channels]
+        node = self.edges.node[rings]
+        crosses = node != np.roll(node, -1, axis=1)
+        place = np.argmax(rings == root, axis=1) - (op == "broadcast")
+        left_out = crosses[np.arange(len(rings)), place]
+        return int((crosses.sum(axis=1) - left_out).max())
 
     def _use(self, op: str, choice: Choice | None, root: int) -> LinkSeconds:
         """Return what an op asks of the links, by its algorithm and channels."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from commsim.arrays import Ints
-from commsim.libraries.nccl.plans.group import NcclGroup
+from commsim.libraries.nccl.plans.group import CHAINED, NcclGroup
 from commsim.libraries.nccl.plans.laid_messages import has_program, laid_programs
 from commsim.libraries.nccl.plans.routes import route_of
 from commsim.libraries.nccl.plans.tree_messages import MOST_PIECES, tree_program
@@ -31,7 +31,6 @@ from commsim.libraries.plan import Delays, RoutedProgram
 __all__ = ["programs_of"]
 
 
-_CHAINED = ("broadcast", "reduce")
 _MAKE = {Algorithm.Ring: ring_edges, Algorithm.Tree: tree_edges}
 
 
@@ -57,7 +56,7 @@ def programs_of(
     """
     if has_program(group, op, choice) and group.comm.n_ranks > 1:
         return laid_programs(group, op, choice, lead=lead, idle=idle)
-    make = chain_edges if op in _CHAINED else _MAKE.get(choice.algorithm)
+    make = chain_edges if op in CHAINED else _MAKE.get(choice.algorithm)
     if make is None or group.comm.n_ranks < 2:
         return ()
 
@@ -82,12 +81,12 @@ def _channel(
     timed: ProgramEdges,
     lead: int,
 ) -> RoutedProgram:
-    around = choice.algorithm == Algorithm.Ring and op not in _CHAINED
+    around = choice.algorithm == Algorithm.Ring and op not in CHAINED
     exact = float(timed.count[0])
     count = max(round(exact if around else min(exact, MOST_PIECES)), 1)
     together = 1.0 if around else exact / count  # small messages go together
     ring = group.comm.rings[channel % len(group.comm.rings)].astype(np.int64)
-    shape = _chain(ring, root, count, op) if op in _CHAINED else _ring(ring, count)
+    shape = _chain(ring, root, count, op) if op in CHAINED else _ring(ring, count)
     connections = group.edges.along("ring", shape.source, shape.target, channel)
     routes = tuple(route_of(group, connections, at) for at in range(len(shape.source)))
     crosses = np.array(group.edges.node[shape.source] != group.edges.node[shape.target])

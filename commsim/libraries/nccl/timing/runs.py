@@ -61,7 +61,8 @@ class Runs(msgspec.Struct, frozen=True, eq=False):
 
     `local` and `net` are the seconds for each byte of S on the busiest link within and between
     domains, `leaving` the bytes out of the busiest node for each byte of S; `hop`, `reach` and
-    `longest` are latencies of the cluster's routes (see `link_use`). `window` bytes arrive before
+    `longest` are latencies of the cluster's routes (see `link_use`). A chain crosses the network
+    `crossings` times on the channel on which it does so most often. `window` bytes arrive before
     the next edge may go on, `loop` bytes of S are one round of chunks on all channels.
     `peer_channels` serve one peer of a send. `gpus_per_process` is 0 if each GPU has its own
     process. `rounds` is 2 for an all-reduce, 1 else. `repeated`: the per-iteration time of
@@ -88,6 +89,7 @@ class Runs(msgspec.Struct, frozen=True, eq=False):
     hop: Floats
     reach: Floats
     longest: Floats
+    crossings: Floats
     gpus_per_process: Floats
     host_launch: Floats
     """Seconds that the slowest host takes to launch; NaN where no cluster says it."""

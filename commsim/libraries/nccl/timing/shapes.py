@@ -66,7 +66,7 @@ def _chain(runs: Runs, terms: Terms) -> Floats:
     In the per-iteration time of nccl-tests the chain's latency and its filling hide behind the
     iterations before, as far as a connection's buffer has steps for them.
     """
-    edges, nets = chain_edges(runs, terms), runs.domains - 1
+    edges, nets = chain_edges(runs, terms), runs.crossings
     inner = runs.ranks - 1 - nets
     alone = inner * edges.hop + nets * edges.reach + _filled(edges, inner, nets)
     one = np.where(inner > 0, 1.0, 0.0)

@@ -96,6 +96,7 @@ def runs_of(
     uses: Sequence[tuple[LinkSeconds, Latency]],
     *,
     sends: PeerToPeer | None = None,
+    crossings: Sequence[int] | None = None,
     gpus_per_process: int = 0,
     old: bool = False,
     repeated: bool = True,
@@ -103,6 +104,7 @@ def runs_of(
     """Return runs of `op` at `sizes` with NCCL's `choices`, and what each asks of the links.
 
     Ops made of sends have no choices: `sends` says which channels and protocol they take.
+    `crossings`: how often a chain goes from domain to domain; once to each if not given.
     `gpus_per_process` is 0 if each GPU has its own process, `old` means NCCL before 2.12.
     """
     count = len(sizes)
@@ -140,6 +142,7 @@ def runs_of(
         hop=each([latency.hop for _, latency in uses]),
         reach=each([latency.reach for _, latency in uses]),
         longest=each([latency.longest for _, latency in uses]),
+        crossings=every(float(wires.domains - 1)) if crossings is None else each(crossings),
         gpus_per_process=every(float(gpus_per_process)),
         host_launch=every(wires.host_launch),
         old=every(old),

@@ -7,11 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers.share import later, share
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Request
+from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.plans.library import Nccl
 
 PLACES = [("dgx-h100", 1), ("dgx-h100", 3), ("dgx-a100", 2), ("dgx-1v", 2), ("pcie-a100", 2)]
@@ -71,11 +73,27 @@ def test_pieces_of_a_tree_leave_room_for_its_latencies(preset: str, nodes: int, 
 @pytest.mark.share(0.4)
 @pytest.mark.parametrize("op", ["broadcast", "reduce"])
 @pytest.mark.parametrize(("preset", "nodes"), PLACES)
-def test_chains_agree_but_for_one_more_network_hop(preset: str, nodes: int, op: str) -> None:
-    """A chain that starts inside a node leaves that node once more than the closed form says."""
+def test_chains_agree(preset: str, nodes: int, op: str) -> None:
+    """Also where a chain starts inside a node, which it comes back to."""
     cluster = Cluster.preset(preset, nodes=nodes)
     fluid, steps = times(cluster, op, 2**22, {"NCCL_PROTO": "Simple"})
-    assert 0.95 < steps / fluid < 1.25
+    assert steps == pytest.approx(fluid, rel=2e-2)
+
+
+@pytest.mark.parametrize(("op", "root", "channels", "crossings"), [
+    ("broadcast", 0, 1, 1),  # 0 7 6 5 4 3 2 1 | 9 to 15 8
+    ("broadcast", 3, 1, 2),  # 3 2 1 | 9 to 15 8 | 0 7 6 5 4
+    ("broadcast", 0, 8, 2),  # 0 7 | 15 8 to 14 | 6 5 4 3 2 1, on the seventh channel
+    ("reduce", 1, 1, 1),  # 9 to 15 8 | 0 7 6 5 4 3 2 1
+    ("reduce", 3, 1, 2),  # 2 1 | 9 to 15 8 | 0 7 6 5 4 3
+])  # fmt: skip
+def test_how_often_a_chain_crosses_the_network(
+    op: str, root: int, channels: int, crossings: int
+) -> None:
+    group = NcclGroup(Site(Cluster.preset("dgx-h100", nodes=2)), range(16))
+    assert group.comm.rings[0].tolist() == [0, 7, 6, 5, 4, 3, 2, 1, *range(9, 16), 8]
+    choice = replace(group.choose(op, 2**20), channels=channels)
+    assert group.runs(op, [2**20], [choice], root=root).crossings.tolist() == [crossings]
 
 
 def test_every_byte_is_sent_once_per_edge() -> None:

@@ -54,6 +54,7 @@ def runs() -> Callable[..., Runs]:
     def make(**given: Any) -> Runs:
         wires = WIRES | {name: given.pop(name) for name in WIRES if name in given}
         columns = DEFAULTS | given
+        columns = {"crossings": np.asarray(columns["domains"]) - 1} | columns
         asked = busy(columns, wires["port"], wires["nics"] * wires["nic_rate"])
         columns = asked | columns
         count = max(np.size(value) for value in columns.values())

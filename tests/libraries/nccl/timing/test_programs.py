@@ -112,6 +112,17 @@ def test_a_single_broadcast_takes_its_chain(runs, domains):
     assert few * (1 - 1e-12) <= program_time(run, TERMS)[0] <= more
 
 
+def test_a_chain_that_comes_back_to_its_first_domain_crosses_once_more(runs):
+    """Of 15 edges three cross instead of one: two hops more of those, two fewer of the others."""
+    chain = {"shape": ChunkShape.CHAIN, "size": 1024, "rounds": 1, "protocol": 0}
+    one, three = (runs(**chain, crossings=count) for count in (1, 3))
+    edges = chain_edges(one, TERMS)
+    more = edges.reach - edges.hop + edges.net_transit - edges.local_transit
+    assert program_time(three, TERMS) - program_time(one, TERMS) == pytest.approx(2 * more)
+    often, seldom = (program_time(runs(**chain, crossings=c, repeated=True), TERMS) for c in (3, 1))
+    assert often == pytest.approx(seldom)  # hidden behind the iterations before
+
+
 @pytest.mark.parametrize(("make", "shape", "carried"), [
     (ring_edges, ChunkShape.RING, 2 * 15 / 16),
     (chain_edges, ChunkShape.CHAIN, 1.0),
