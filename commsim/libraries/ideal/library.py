@@ -36,7 +36,7 @@ from commsim.libraries.expansion import (
 from commsim.libraries.ideal.exchange import Pairs, exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_messages, ring_of
-from commsim.libraries.ideal.shared_links import side_by_side
+from commsim.libraries.ideal.shared_links import Spans, side_by_side
 from commsim.libraries.ideal.torus import torus_dims
 from commsim.libraries.plan import Plan, PlanPart, Request, RoutedProgram, Start, empty_phase
 from commsim.libraries.routing import Router, channel_orders
@@ -125,13 +125,16 @@ class Ideal:
         if len(orders) > 1:
             empty = replace(request, size=0)
 
-            def latency(channel: int) -> int:
+            def spans(channel: int) -> Spans:
+                if algorithm == "ring" and request.kind in _RING_ROUNDS:
+                    ring = np.asarray(request.ranks)[orders[channel]]
+                    edges = self._router.columns(ring, np.roll(ring, -1))
+                    return Spans.of_ring(edges, len(cluster.links))
                 place = channel, len(orders)
-                return self._channel(empty, algorithm, orders[channel], place, cluster, {})[0][
-                    0
-                ].idle
+                expand = self._channel(empty, algorithm, orders[channel], place, cluster, {})[1]
+                return Spans.of(expand(), cluster.links)
 
-            parts = side_by_side(parts, cluster.links.capacity, latency)
+            parts = side_by_side(parts, cluster.links.capacity, spans)
         return Plan(
             tuple(parts), start, members, tuple(programs), algorithm, len(orders), tuple(notes)
         )

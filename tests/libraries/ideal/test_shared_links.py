@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from helpers.star import US, Star
 
-from commsim.libraries.ideal.shared_links import side_by_side
-from commsim.libraries.plan import PlanPart, PlanPhase
+from commsim.libraries.ideal.shared_links import Spans, side_by_side
+from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
+from commsim.libraries.routing import Router
 
 
 def phase(idle: int, **load: float) -> PlanPhase:
@@ -22,35 +24,73 @@ def part(*phases: PlanPhase) -> PlanPart:
 CAPACITY = np.array([1e12, 2e12, 1e12])  # a byte takes 1 ps on a and c, half of one on b
 
 
-def test_parts_take_their_latency_and_the_time_of_the_busiest_link_of_all() -> None:
+def spans(**ways: tuple[float, float]) -> Spans:
+    """Return the ways to and from links a, b, c that a part uses."""
+    before, after = np.full((2, 3), np.inf)
+    for name, (first, last) in ways.items():
+        at = "abc".index(name)
+        before[at], after[at] = first, last
+    return Spans(before, after)
+
+
+def test_parts_take_the_busiest_link_of_all_and_the_ways_to_it_and_from_it() -> None:
     first = part(phase(40, a=30.0, b=20.0), phase(60, a=10.0))
     other = part(phase(45, a=40.0))
-    apart = part(phase(25, c=20.0, b=2.0))
-    asked: list[int] = []
-
-    def latency(number: int) -> int:
-        asked.append(number)
-        return [70, 5, 3][number]
-
-    one, two, three = side_by_side([first, other, apart], CAPACITY, latency)
-    # link a has 80 bytes in all: 70 + 80 and 5 + 80 ps; c has no more than its own
-    assert [each.idle for each in one.phases] == [60, 90]
-    assert (one.joins.tolist(), one.leaves.tolist()) == ([0, 11, 0, 150], [-1, 0, 15, 150])
-    assert two.idle == 85
+    apart = part(phase(25, c=20.0))
+    ways = [spans(a=(5, 9), b=(0, 90)), spans(a=(30, 5)), spans(c=(70, 70))]
+    one, two, three = side_by_side([first, other, apart], CAPACITY, ways.__getitem__)
+    # link a has 80 bytes in all, the first of them after 5 ps, and the last need 5 more
+    assert (one.idle, two.idle) == (100, 90)
+    assert one is first
     assert two.phases[0].load.tolist() == [40.0]
     assert three is apart
-    assert asked == [0, 1]
-
-
-def test_a_part_that_is_long_enough_stays_as_it_is() -> None:
-    first, other = part(phase(100, a=40.0)), part(phase(1000, a=40.0))
-    found = side_by_side([first, other], CAPACITY, lambda number: 20)
-    assert found[0] is first  # 20 + 80 ps
-    assert found[1] is other
-    assert side_by_side([first, other], CAPACITY, lambda number: 21)[0].idle == 101
+    ways[0] = spans(a=(30, 9))
+    longer, two, _ = side_by_side([first, other, apart], CAPACITY, ways.__getitem__)
+    assert [each.idle for each in longer.phases] == [46, 69]
+    assert (longer.joins.tolist(), longer.leaves.tolist()) == ([0, 9, 0, 115], [-1, 0, 12, 115])
+    assert two.idle == 115
 
 
 def test_links_of_others_do_not_count() -> None:
-    """B carries the bytes of the second part alone, A those of the first."""
+    """B carries the bytes of the second part alone, A those of the first: nobody is asked."""
     first, other = part(phase(10, a=10.0)), part(phase(50, b=100.0))
-    assert side_by_side([first, other], CAPACITY, lambda number: 10**6) == [first, other]
+    assert side_by_side([first, other], CAPACITY, [].__getitem__) == [first, other]
+
+
+def test_the_ways_to_and_from_the_links_of_a_chain() -> None:
+    """0 sends to 1, then 1 to 2: four links of a microsecond each."""
+    cluster = Star(4)
+    router, none = Router(cluster), np.zeros(2)
+    chain = RoutedProgram(
+        np.array([0, 1]), np.array([1, 2]), none, np.array([0, 1]),
+        (router.route(0, 1), router.route(1, 2)), np.array([0, 0, 1]), np.array([0]),
+    )  # fmt: skip
+    found = Spans.of(chain, cluster.links)
+    way = [0, 3, 2, 5]  # out of 0, into 1, out of 1, into 2
+    assert found.before[way].tolist() == [0, US, 2 * US, 3 * US]
+    assert found.after[way].tolist() == [4 * US, 3 * US, 2 * US, US]
+    others = np.setdiff1d(np.arange(8), way)
+    assert np.isinf(found.before[others]).all()
+    assert np.isinf(found.after[others]).all()
+
+
+def test_of_the_ways_over_a_link_the_shortest_count() -> None:
+    """0 sends to 1, and 2 to 0, which sends to 1 again: late to get there, with nothing behind."""
+    cluster = Star(3)
+    router, none = Router(cluster), np.zeros(4)
+    sends = RoutedProgram(
+        np.array([0, 1, 2, 0]), np.array([1, 2, 0, 1]), none, np.array([0, 1, 2, 0]),
+        (router.route(0, 1), router.route(1, 2), router.route(2, 0)),
+        np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]),
+    )  # fmt: skip
+    found = Spans.of(sends, cluster.links)
+    assert (found.before[0], found.after[0]) == (0, 2 * US)
+    assert (found.before[2], found.after[2]) == (2 * US, 6 * US)
+
+
+def test_links_of_a_ring_are_busy_from_the_first_step_to_the_last() -> None:
+    ring = np.array([0, 2, 3])
+    found = Spans.of_ring(Router(Star(4)).columns(ring, np.roll(ring, -1)), 8)
+    none = np.inf  # nobody sends to GPU 1
+    assert found.before.tolist() == [0, 0, none, none, 0, 0, 0, 0]
+    assert found.after.tolist() == [2 * US, 2 * US, none, none, 2 * US, 2 * US, 2 * US, 2 * US]
