@@ -172,7 +172,7 @@ def test_h100_is_what_it_is():
     assert spec.nvlink_bandwidth == 450e9
 
 
-@pytest.mark.parametrize("name", ["qqqqqq", "x" * 80, "1"])
+@pytest.mark.parametrize("name", ["qqqqqq", "x" * 80])
 def test_a_name_like_no_other_is_refused_without_a_suggestion(name):
     with pytest.raises(ScenarioError) as raised:
         Cluster.preset(name)
