@@ -23,7 +23,7 @@ NEARLY = 1e-6  # rounding
 
 LIMITS = {
     "gloo": (0.98, 1.02),
-    "nccl, equally many ranks on each node": (0.98, 1.2),
+    "nccl, equally many ranks on each node": (0.98, 1.12),
     "nccl, uneven groups": (0.8, 1.2),
     "ideal, one channel": (1 - NEARLY, 1 + NEARLY),
     "ideal, channels": (0.85, 1.6),

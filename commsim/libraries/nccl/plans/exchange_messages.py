@@ -9,7 +9,7 @@ that the timing model gives the whole, so that on an idle cluster they end when 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -58,8 +58,11 @@ def exchange_program(
         hold, pace = _turns(target if op == "gather" else source, size, far, time)
         # Rounds overlap where a message takes longer on its links than a turn is.
         cost = np.array([per_byte(route, group.cluster.links) for route in routes])
-        pace = np.maximum(pace, size * cost)
-        hold = np.minimum(hold, np.maximum(time - pace, 0.0))
+        work = size * cost
+        if (work > pace).any():
+            pace = np.maximum(pace, work)
+            latest = time - pace - _behind(routes, size, hold, group.cluster.links)
+            hold = np.minimum(hold, np.maximum(latest, 0.0))
         on_links = np.array([route.latency for route in routes], dtype=np.float64)
         delays = Delays(lead + hold, np.maximum(first - on_links, 0.0), np.zeros(0), pace)
         none = np.zeros(len(source) + 1, np.int64)
@@ -97,6 +100,17 @@ def _first(group: NcclGroup, op: str, size: Floats, far: Bools) -> Floats:
     message = np.array([float(size.mean())])
     beyond = float(reach_latency(runs, terms, message, route=runs.longest)[0])
     return np.where(far, beyond, near) * 1e12
+
+
+def _behind(routes: Sequence[Route], size: Floats, hold: Floats, links: Links) -> Floats:
+    """Return the ps for which messages that leave later keep a link of each message busy."""
+    behind, later = np.zeros(len(size)), np.zeros(len(links))
+    for message in np.argsort(-hold, kind="stable").tolist():
+        route = routes[message]
+        link = np.array(route.link, dtype=np.int64)
+        behind[message] = later[link].max(initial=0.0)
+        later[link] += size[message] * np.array(route.share) / links.capacity[link] * 1e12
+    return behind
 
 
 def _turns(end: Ints, size: Floats, far: Bools, time: Floats) -> tuple[Floats, Floats]:

@@ -6,15 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.star import Star
 
 from commsim.cluster import Cluster, Links, Route
+from commsim.libraries import Request
+from commsim.libraries.expansion import arrivals
 from commsim.libraries.nccl.plans.exchange_messages import (
+    _behind,
     _turns,
     exchange_program,
     message_program,
     rounds_of,
 )
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
+from commsim.libraries.nccl.plans.library import Nccl
+from commsim.libraries.routing import Router
 
 
 def links(*capacity: float) -> Links:
@@ -117,3 +123,24 @@ def test_an_exchange_is_handed_out_no_faster_than_its_links_and_its_time(idle: i
             for far in (False, True)
         }
         assert latest == pytest.approx({False: idle + 5, True: idle + 5})
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_scatter_over_shared_nics_ends_when_its_closed_form_says(
+    nodes: int,
+) -> None:
+    """The last messages to two GPUs of one NIC follow each other, and leave early enough for it."""
+    cluster = Cluster.preset("dgx-2", nodes=nodes)
+    ranks = tuple(range(cluster.world_size))
+    plan = Nccl().plan(Request("scatter", 1 << 24, ranks, root=0), cluster)
+    (expand,) = plan.programs
+    assert arrivals(expand(), cluster.links).max() == pytest.approx(plan.parts[0].idle, rel=5e-3)
+
+
+def test_what_leaves_later_over_a_link_of_a_message() -> None:
+    """Of 1, 2 and 4 kB at 1 GB/s: those that leave after it, on its busiest link."""
+    star = Star(3, 1e9)
+    router = Router(star)
+    routes = [router.route(0, 1), router.route(0, 2), router.route(1, 2)]
+    behind = _behind(routes, np.array([1e3, 2e3, 4e3]), np.array([0.0, 5.0, 9.0]), star.links)
+    assert behind == pytest.approx([2e6, 4e6, 0])  # ps: out of 0, then into 2
