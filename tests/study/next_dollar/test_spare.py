@@ -94,3 +94,19 @@ def test_words_say_how_full_it_was_and_of_what_is_used_from_when_it_is_felt(
     assert spare.spare_words(scenario, base, ["pcie", "none", "nvlink", "nic"]) == [
         "PCIE: pcie idle", "NVLINK: nvlink idle; now nvlink hurts at 0.25", "NIC: nic idle",
     ]  # fmt: skip
+
+
+def test_uplinks_are_what_an_oversubscription_leaves_of_them() -> None:
+    """Half of four uplinks is a quarter of eight."""
+
+    def fabric(oversubscription: float, uplinks: int, bandwidth: float = 1.0) -> Any:
+        spec = SimpleNamespace(
+            oversubscription=oversubscription, uplinks=uplinks, link_bandwidth=bandwidth,
+            dims=(), leaves_per_group=1, global_links=1, links=(),
+        )  # fmt: skip
+        return SimpleNamespace(fabric=SimpleNamespace(spec=spec))
+
+    between = spare._between_switches
+    assert between(fabric(2, 4)) == between(fabric(4, 8))
+    assert between(fabric(2, 4)) != between(fabric(4, 2))
+    assert between(fabric(2, 4)) != between(fabric(2, 4, 2.0))

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from commsim.study.sweep.axes import axes_of, axis_of, combinations
 from commsim.study.sweep.executors import run_points
 from commsim.study.sweep.points import evaluate, point_of
 from commsim.study.sweep.store import Store
+from commsim.study.sweep.sweep import Sweep
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -355,3 +357,9 @@ def test_replicas_that_should_follow_are_said() -> None:
     again = cs.sweep(scenario, [f"{tp}=2,4; {dp}=4,2"], executor="serial")
     assert again.errors == (None, None)
     assert again.replicas_beside() == ""
+
+
+def test_a_table_of_one_point_has_its_head() -> None:
+    """What has no figure is an empty cell."""
+    one: Any = SimpleNamespace(rows=lambda: [{"tp": 2, "step_s": None, "error": ""}])
+    assert Sweep._csv(one) == "tp,step_s,error\n2,,\n"
