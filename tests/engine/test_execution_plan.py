@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from commsim.cluster import Route
-from commsim.engine.execution_plan import execution_plan_of, uses_links
+from commsim.engine.execution_plan import _moving, _within, execution_plan_of, uses_links
 from commsim.engine.fair_share import AT_CAP
 from commsim.engine.many_flows import NEVER
 from commsim.engine.phase_facts import PhaseFacts, duration_of
@@ -125,3 +126,22 @@ def test_facts_of_a_phase_on_links() -> None:
 )  # fmt: skip
 def test_a_share_of_a_phase_takes_whole_picoseconds(share: float, rate: float, took: int) -> None:
     assert duration_of(share, rate) == took
+
+
+def test_phases_move_after_their_leads_one_after_another() -> None:
+    """The second moves nothing, and takes no time."""
+    first, nothing, last = (
+        replace(phase(idle, lead=lead), tail=5) for idle, lead in ((100, 10), (0, 7), (50, 20))
+    )
+    part = PlanPart((first, nothing, last), np.zeros(3, np.int64), np.full(3, 185))
+    assert _moving(part) == [(10, 110), (135, 185)]
+
+
+@pytest.mark.parametrize(
+    ("joins", "waited_for"),
+    [(0, 0), (1, 10), (10, 10), (50, 50), (109, 109), (110, 135), (134, 135), (135, 135),
+     (184, 184), (185, 184), (999, 184)],
+)  # fmt: skip
+def test_a_member_is_waited_for_while_data_moves(joins: int, waited_for: int) -> None:
+    assert _within([(10, 110), (135, 185)], joins) == waited_for
+    assert _within([], joins) == joins

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from helpers.star import US, Star
 
 from commsim.cluster import Route
+from commsim.engine import copies as host_copies
 from commsim.engine import simulate
 from commsim.errors import ScenarioError
 from commsim.graph import CopyDirection, Graph, GraphBuilder
@@ -100,3 +103,17 @@ def test_a_copy_of_nothing_takes_its_latency() -> None:
     build = GraphBuilder()
     build.host_copy(build.lane(0), 0, way=CopyDirection.TO_HOST)
     assert ends(build.build(), HostStar(2)) == [US]
+
+
+def test_a_copy_takes_the_latency_of_its_route_and_its_bytes_of_the_slowest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At half a ps and a quarter a byte: 7 + 500 and 300 + 250 of 1,000 bytes."""
+    rates = {7: 0.5, 300: 0.25}
+    monkeypatch.setattr(host_copies, "per_byte", lambda route, links: rates[route.latency])
+    monkeypatch.setattr(host_copies, "coupled", lambda routes, sizes, idle, links: (sizes, idle))
+    routes = tuple(Route((at,), (1.0,), (0,), latency) for at, latency in enumerate(rates))
+    none: Any = None
+    both: Any = host_copies.copy_phase(routes, 1000, none)
+    one: Any = host_copies.copy_phase(routes[:1], 1000, none)
+    assert (both, one) == (([1000, 1000], 550), ([1000], 507))

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from commsim import arrays
 from commsim.cluster import Cluster
 from commsim.engine.folding.ample import ample_links
-from commsim.engine.folding.refinement import Entries, color_by_plans, entries_of, mix, refine
+from commsim.engine.folding.refinement import (
+    Entries,
+    PhaseLoads,
+    color_by_plans,
+    entries_of,
+    mix,
+    refine,
+)
 from commsim.engine.folding.shifted_plans import ShiftedPlans
 from commsim.libraries import Ideal, Library, Plan, Request
 from commsim.libraries.nccl import Nccl
@@ -140,3 +147,27 @@ def test_links_beyond_a_clusters_own_are_in_no_choice_of_links() -> None:
     assert entries.without(some).link.tolist() == entries.link[~below].tolist()
     assert entries.without(np.zeros(middle, np.bool_)) is entries
     assert np.flatnonzero(entries.on(5)).tolist() == sorted(set(entries.link.tolist()))
+
+
+def test_pairs_are_hashed_as_splitmix64_does() -> None:
+    """Its first three numbers from the seed 0, whose states are 1, 2 and 3 times its constant."""
+    found = mix(np.array([1, 2, 3]), np.zeros(3, np.int64))
+    assert found.tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    golden = np.array([0x9E3779B97F4A7C15], np.uint64)
+    assert mix(np.zeros(1, np.int64), golden).tolist() == [0xE220A8397B1DCDAF]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 9])
+def test_parts_of_entries_have_all_of_a_plan_each_and_miss_none(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last plan has one entry, as has the first."""
+    monkeypatch.setattr(arrays, "_PART", length)
+    plans = np.array([0, 1, 1, 1, 2, 2, 3])
+    links = np.arange(7)
+    loads = PhaseLoads(np.zeros(1, np.int64), np.ones(1), np.ones(1))
+    found = list(Entries(plans, links, np.zeros(7, np.int64), loads).in_parts())
+    assert [link for part in found for link in part.link.tolist()] == links.tolist()
+    of_parts = [set(part.plan.tolist()) for part in found]
+    assert sum(map(len, of_parts)) == 4
+    assert all(of_parts)
