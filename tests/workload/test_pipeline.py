@@ -317,7 +317,7 @@ def test_the_graph_has_one_tagged_op_per_action_and_one_dependency_per_message(
             "1f1b has 1 stage per device, but virtual_stages is 3",
         ),
         ({"overlapped": "5ms"}, "pipeline.overlapped: 1f1b runs no forward and backward as one"),
-        ({"schedule": "no.csv"}, "pipeline.schedule: no.csv cannot be read"),
+        ({"schedule": "no.csv"}, "pipeline.schedule: no.csv: there is no such file"),
         ({"stages": 0}, "stages"),
         ({"microbatches": -1}, "microbatches"),
         ({"forward": 2}, "has no unit"),

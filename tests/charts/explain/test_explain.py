@@ -90,8 +90,11 @@ def test_the_usual_op_is_all_reduce_where_there_is_one() -> None:
         ({"algorithm": "rnig"}, "Did you mean 'ring'"),
         ({"algorithm": "tree", "op": "all_to_all"}, "Possible: ring, bruck, direct, pairwise"),
         ({"algorithm": "hierarchical", "n": 8, "per_node": 3}, "do not divide"),
-        ({"algorithm": "ring", "n": 4000}, "4000 ranks in 1 pieces are too many"),
-        ({"algorithm": "tree", "pieces": 10**9}, "at most 128 ranks, and 16384 pieces"),
+        (
+            {"algorithm": "ring", "n": 4000},
+            "-n 4000: too many ranks to be looked at. Give at most 128",
+        ),
+        ({"algorithm": "tree", "pieces": 10**9}, "Give 4 ranks at most 16384 pieces"),
         ({"algorithm": "ring", "op": "all_to_all", "n": 128}, "too large to be explained"),
         ({"algorithm": "ring", "per_node": 2}, "ring knows no nodes"),
         ({"algorithm": "ring", "pieces": 2}, "all_reduce by ring is not cut into pieces"),

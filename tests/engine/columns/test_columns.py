@@ -300,6 +300,7 @@ def test_compiled_code_runs_any_plan_alike() -> None:
         same_timeline(in_columns(graph, cluster, by, compile=True), expected)
 
 
+@pytest.mark.skipif(not can_compile(), reason="numba (extra fast) is not installed")
 def test_compiling_is_no_share_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call compiles, for up to a minute: it runs nothing, before anyone is told."""
     heard: list[str] = []

@@ -47,7 +47,7 @@ def asked(**changes: Any) -> Any:
 
 def test_only_training_on_a_cluster_of_fluid_links_can_be_advised() -> None:
     _check(asked(), 1)
-    with pytest.raises(ScenarioError, match="--top 0: at least 1"):
+    with pytest.raises(ScenarioError, match="--top 0: give 1 or more"):
         _check(asked(), 0)
     with pytest.raises(ScenarioError, match="engine.network"):
         _check(asked(engine={"network": "steps"}), 1)

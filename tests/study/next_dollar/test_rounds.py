@@ -12,7 +12,7 @@ from commsim.cluster import Cluster, ClusterSection
 from commsim.errors import ScenarioError
 from commsim.sections import decode
 from commsim.study.next_dollar.alternatives import SettingChange
-from commsim.study.next_dollar.next_dollar import _check_prices, _priced, _Search
+from commsim.study.next_dollar.next_dollar import _check_prices, _priced, _Search, next_dollar
 from commsim.study.next_dollar.reasons import LinkUses, hurts_words, idle_reason
 from commsim.study.next_dollar.resources import Resource
 from commsim.study.next_dollar.upgrades import ResourceChange, Upgrade
@@ -264,9 +264,9 @@ def test_prices_are_of_what_there_is_and_not_below_zero() -> None:
     _check_prices({"nic": 0.0, "nvlink": 2.5}, listed)
     with pytest.raises(ScenarioError, match=r"--price hbm: there is none of that. Known: nic, nvl"):
         _check_prices({"hbm": 1.0}, listed)
-    for price in (-0.1, float("nan")):
+    for price in (-0.1, float("nan"), float("inf")):
         with pytest.raises(ScenarioError, match="give a price of zero or more"):
-            _check_prices({"nic": price}, listed)
+            next_dollar("dp-pp-tp", prices={"nic": price})
 
 
 def priced(saved: float | None = 25.0, doubled: float | None = 75.0, *, kind: str = "hardware",

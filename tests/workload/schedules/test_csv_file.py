@@ -79,7 +79,7 @@ def test_two_pipes_cannot_be_written() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"s: .*none.csv cannot be read"):
+    with pytest.raises(ScenarioError, match=r"s: .*none.csv: there is no such file"):
         load_schedule(tmp_path / "none.csv", where="s")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe0F0")
     with pytest.raises(ScenarioError, match="not text in UTF-8"):

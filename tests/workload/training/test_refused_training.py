@@ -32,7 +32,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "parallel.scatter_gather: with sequence_parallel a boundary is divided already",
     ),
     ({"parallel": {"pp": 4, "schedule": "zb_h9"}}, "parallel.schedule: no schedule 'zb_h9'"),
-    ({"parallel": {"pp": 4, "schedule": "none.csv"}}, "none.csv cannot be read"),
+    ({"parallel": {"pp": 4, "schedule": "none.csv"}}, "none.csv: there is no such file"),
     (
         {"parallel": {"pp": 4, "layers_per_stage": [1, 1, 1]}},
         "parallel.layers_per_stage: 1 + 1 + 1 = 3 layers on 3 stages, the model has 4 layers",
