@@ -51,7 +51,12 @@ def test_streams_are_called_by_what_runs_on_them() -> None:
 def test_messages_of_a_kernel_are_a_batch_if_there_are_several(count: int) -> None:
     """Call 4, of kernel 9, stands in the rows from the second on."""
     names: list[str] = []
-    labels: Any = SimpleNamespace(name=lambda name: names.append(name) or len(names) + 10)
+
+    def number(name: str) -> int:
+        names.append(name)
+        return 10 + len(names)
+
+    labels: Any = SimpleNamespace(name=number)
     columns = ("kind", "name", "item", "duration", "message", "batch")
     rows = {column: np.full(3, -7) for column in columns}
     messages = (KernelMessage("send", 2, 8), KernelMessage("recv", 3, 8))[:count]
