@@ -177,13 +177,12 @@ class Rendezvous:
             return
         cause, kind = (freed_by, _QUEUE) if freed_by >= 0 else (self._last, _RENDEZVOUS)
         recorder, now = context.recorder, context.env.now
-        at_once = context.send_messages is not None or not run_as.late
         for member, op in self.ops.items():
             since = now - self.copy_time[member] if member in self.copy_time else now
             if op != cause and recorder.arrive[op] < since and cause >= 0:
                 recorder.cause[op] = cause
                 recorder.cause_kind[op] = kind
-            if at_once or not run_as.joins[member]:
+            if not run_as.joins[member]:
                 recorder.start[op] = since
         if run_as.only is not None:
             if run_as.only.lead:

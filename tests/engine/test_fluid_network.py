@@ -256,3 +256,18 @@ def test_what_many_flows_move_is_what_was_asked_for(monkeypatch: pytest.MonkeyPa
     assert len(log.moved) == 2 * len(flows)
     halves = sorted(log.moved.values())
     assert halves == pytest.approx([0.5] * len(flows) + [1.0] * len(flows), rel=1e-6)
+
+
+@pytest.mark.parametrize("most", [8, 512])
+def test_flows_that_begin_at_one_instant_are_solved_once(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As columns, of which there are then more than 8, and one by one."""
+    monkeypatch.setattr(fluid_network, "_AS_COLUMNS", most)
+    env, solved = Clock(), list[int]()
+    network = FluidNetwork(env, np.full(2, 50e9), log=NoLog(), note=lambda _: None)
+    for size in range(1, 17):
+        network.start(message(0, size * 1e6)).go(1.0, lambda _: None)
+    env.call(lambda _: solved.append(network.solved), 1)
+    env.run()
+    assert solved == [1]

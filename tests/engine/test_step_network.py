@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.link_use import ps_over
 from helpers.star import Star
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate, step_network
@@ -15,7 +16,15 @@ from commsim.engine.clock import Clock
 from commsim.engine.recorder import Recorder
 from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.graph import GraphBuilder
-from commsim.libraries import LibrarySection, PlanPhase, RoutedProgram, make_library
+from commsim.libraries import (
+    Ideal,
+    LibrarySection,
+    Plan,
+    PlanPhase,
+    Request,
+    RoutedProgram,
+    make_library,
+)
 from commsim.libraries.expansion import waves
 from commsim.timeline import Timeline
 
@@ -186,3 +195,25 @@ def test_programs_that_are_alone_for_a_while_run_as_message_by_message(
         for name in ("arrive", "start", "end"):
             assert np.abs(getattr(mine, name) - getattr(theirs, name)).max() <= 1, (seed, name)
         assert mine.links.link_bytes() == pytest.approx(theirs.links.link_bytes(), rel=1e-6)
+
+
+class WithoutMessages(Ideal):
+    """The ideal library, whose plans have no programs of messages."""
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        return replace(super().plan(request, cluster), programs=())
+
+
+def test_without_messages_members_start_when_the_data_reaches_them() -> None:
+    """As in the fluid network, of which the plan is a flow; the root comes last."""
+    cluster, build = Star(4), GraphBuilder()
+    lanes, group = [build.lane(rank) for rank in range(4)], build.group("g", range(4))
+    build.compute(lanes[0], MS, name="late", stream="s")
+    for lane in lanes:
+        build.collective(lane, group, "broadcast", MIB, stream="s", root=0)
+    fluid, steps = (
+        simulate(build.build(), cluster, library=WithoutMessages(), network=network)
+        for network in ("fluid", "steps")
+    )
+    assert steps.start.tolist() == fluid.start.tolist()
+    assert MS == fluid.start[1] < fluid.start[3] < fluid.start[4]

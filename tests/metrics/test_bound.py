@@ -10,6 +10,7 @@ import pytest
 from helpers.counting import python_calls
 from helpers.optional import present
 from helpers.share import examples
+from helpers.star import Star
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from commsim.collectives import algorithms_for
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal, Request
 from commsim.metrics.bound import Bound, bound, slowest
-from commsim.metrics.bound_cuts import cuts_of
+from commsim.metrics.bound_cuts import _usable, cuts_of
 from commsim.ops import ROOTED
 
 GIB = 2**30
@@ -248,3 +249,13 @@ def test_hierarchical_all_reduce_reaches_the_bound_of_two_nodes_up_to_its_stages
     request = Request("all_reduce", GIB, tuple(range(16)))
     best = min(Ideal(a).plan(request, cluster).idle for a in ("ring", "hierarchical")) / 1e12
     assert best < 1.2 * bound(cluster, "all_reduce", GIB, range(16)).seconds
+
+
+def test_links_of_pairs_are_collected_of_up_to_144_gpus_of_one_domain() -> None:
+    """Two links for each GPU of a star; of more GPUs all links may be used, as of two domains."""
+    star = Star(150)
+    assert [len(_usable(star, tuple(range(count)))) for count in (2, 144, 145)] == [4, 288, 300]
+    for count in (1, 2):
+        cluster = nodes("dgx-h100", count)
+        used = _usable(cluster, (0, 1) if count == 1 else (0, 8))
+        assert len(used) == (4 if count == 1 else len(cluster.links))

@@ -10,6 +10,7 @@ import pytest
 from helpers.hand_made import timeline
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.graph import Device, GraphBuilder, Phase, Tags
 from commsim.metrics import PARTS, breakdown, measure
@@ -50,12 +51,19 @@ def test_communication_is_the_time_in_which_bytes_move_hidden_or_not() -> None:
     assert parts.overlap().tolist() == [pytest.approx(20 / 50)]
 
 
-def test_a_gap_that_another_lane_ends_is_waiting_for_a_peer() -> None:
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_a_gap_that_another_lane_ends_is_waiting_for_a_peer(order: list[int]) -> None:
+    """Whichever span comes first."""
     build = GraphBuilder()
     first, second = build.lane(0), build.lane(1)
     given = build.compute(first, 1, name="F0")
     build.compute(second, 1, name="F1", after=[(given, 2)])
-    parts = breakdown(timeline(build, [(0, 10), (12, 20)]))
+    line = timeline(build, [(0, 10), (12, 20)])
+    turned = replace(
+        line, op=line.op[order], arrive=line.arrive[order], start=line.start[order],
+        end=line.end[order],
+    )  # fmt: skip
+    parts = breakdown(turned)
     assert parts.waiting.tolist() == [0, 10]
     assert parts.exposed_transfer.tolist() == [0, 2]  # on its way for a time that is given
     assert parts.overlap()[1] == 0

@@ -340,3 +340,25 @@ def test_a_rank_that_computes_nothing_is_not_in_the_mean() -> None:
     found = uneven([120_000, 100_000, 0], [-1] * 3)
     assert found is not None
     assert found.ratio == pytest.approx(120 / 110)
+
+
+@pytest.mark.parametrize(
+    ("preset", "aside", "found"),
+    [
+        (
+            "pcie-a100",
+            False,
+            ["bandwidth pcie all-reduce on world, copies to and from host memory"],
+        ),
+        ("pcie-a100", True, ["bandwidth pcie all-reduce on world"]),  # the path has no copy
+        ("dgx-h100", False, ["copy pcie ", "bandwidth nvlink all-reduce on world"]),
+    ],
+)
+def test_copies_are_weighed_with_the_transfers_over_their_links(
+    preset: str, aside: bool, found: list[str]
+) -> None:
+    """What copies and collectives both take is one limit; copies that hide are none."""
+    copy: dict[str, Any] = {"bytes": "1MiB", "stream": "aside"} if aside else {"bytes": "256MiB"}
+    ops = [{"copy_to_host": copy}, {"all_reduce": {"bytes": "256MiB"}}]
+    result = run({"cluster": {"preset": preset}, "workload": {"program": {"ranks": {"all": ops}}}})
+    assert [f"{one.kind} {one.resource} {one.where}" for one in result.limits] == found

@@ -78,3 +78,24 @@ def test_a_window_within_a_run_is_timed_from_its_own_first_to_its_own_last() -> 
     retiming = Retiming(simulate(graph, None, library=Ideal()))
     assert retiming.step() == 7e6
     assert retiming.step(Change(np.array([3.0, 2.0, 3.0]))) == 14e6
+
+
+def test_spans_in_any_order_have_the_needs_of_their_ops() -> None:
+    """An op that needs none, one, two and none others: 3, 5 and 2 us in a row, 4 us beside."""
+    build = GraphBuilder()
+    lane, ops = build.lane(0), list[int]()
+    for number, (us, needs) in enumerate([(3, ()), (5, (0,)), (2, (0, 1)), (4, ())]):
+        after = [ops[at] for at in needs]
+        ops.append(build.compute(lane, us * 10**6, stream=f"{us}", name=f"{number}", after=after))
+    line = simulate(build.build(), None, library=Ideal())
+    order = np.array([2, 0, 3, 1])
+    place = np.append(np.argsort(order), -1)
+    turned = replace(
+        line, op=line.op[order], arrive=line.arrive[order], start=line.start[order],
+        end=line.end[order], cause=place[line.cause[order]], cause_kind=line.cause_kind[order],
+    )  # fmt: skip
+    for op, step in enumerate([13, 15, 12, 10]):
+        scale = np.ones(4)
+        scale[op] = 2
+        assert Retiming(line).step(Change(scale)) == step * 1e6
+        assert Retiming(turned).step(Change(scale[order])) == step * 1e6

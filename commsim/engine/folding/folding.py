@@ -68,7 +68,7 @@ class FoldedPlanner(Planner):
         self._copies = self._collect_copies()
         shifted = ShiftedPlans(cluster, partial(_made, cluster, library))
         found = [shifted.plans(request, rows) for request, rows in self._orbits]
-        self._first = np.concatenate(([0], np.cumsum([len(plans.of) for plans in found])))
+        self._first = np.cumsum([0, *(len(plans.of) for plans in found)])
         entries = _numbered_through(found, self._first)
         # Of 100,000 ranks the loads are hundreds of MB: once joined, each orbit's own are let go.
         self._plans = [replace(plans, entries=entries_of(())) for plans in found]

@@ -273,7 +273,7 @@ def _tensors(value: Any) -> Iterator[list[Any]]:
 def _dtype(types: list[Any]) -> str:
     """Return "float" of "Tensor(float)" or "GenericList[Tensor(float)]"."""
     text = str(types[0]) if types else ""
-    return text.split("Tensor(", 1)[1].split(")", 1)[0] if "Tensor(" in text else ""
+    return text.partition("Tensor(")[2].partition(")")[0]
 
 
 def _split(value: Any) -> tuple[int, ...]:

@@ -136,6 +136,20 @@ def test_a_flow_that_ends_touches_only_those_it_held_back() -> None:
     assert (b.rate, b.limit, c.rate, far.rate) == (0.6, 1, 0.4, 1.0)
 
 
+def test_flows_of_a_link_that_stays_full_keep_their_rates() -> None:
+    """One of three on link 1 is held back by link 0, whose capacity is set to what it was: the two
+    others have nothing to gain. Held back more, it leaves them room, and all are solved."""
+    net = Links([0.25, 1.0])
+    a, b = Sharing({1: (1.0, 1.0)}), Sharing({1: (1.0, 1.0)})
+    held = Sharing({0: (1.0, 1.0), 1: (1.0, 1.0)})
+    net.change([a, b, held], [], [])
+    assert [flow.rate for flow in (a, b, held)] == [0.375, 0.375, 0.25]
+    assert net.change([], [], [0]) == 1
+    net.capacity[0] = 0.125
+    assert net.change([], [], [0]) == 3
+    assert [flow.rate for flow in (a, b, held)] == [0.4375, 0.4375, 0.125]
+
+
 def test_too_many_flows_are_left_to_a_full_solution() -> None:
     net = Links([1.0])
     flows = [Sharing({0: (1.0, 1.0)}) for _ in range(5)]

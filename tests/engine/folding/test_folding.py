@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+from helpers.star import Star
 
 from commsim.cluster import Cluster, cluster_from
 from commsim.engine import folded, simulate
+from commsim.engine.folding.folding import FoldedPlanner
 from commsim.errors import ScenarioError
 from commsim.graph import CopyDirection, Fold, Graph, GraphBuilder
 from commsim.libraries import Ideal
@@ -151,3 +156,30 @@ def test_single_messages_are_not_folded() -> None:
     graph = graph_of(Fold.of(stage, groups, pairs), stage)
     with pytest.raises(ScenarioError, match="folding needs a cluster and network fluid"):
         simulate(graph, Cluster.preset("dgx-h100", nodes=2), library=Ideal(), network="steps")
+
+
+@pytest.mark.parametrize("duration", [0, 5 * US])
+def test_a_copy_of_known_duration_needs_no_links(duration: int) -> None:
+    """On a cluster that is laid out without memory of hosts, the ranks of which are one."""
+    build = GraphBuilder(Fold.of(np.zeros(4, np.int64), {}, {}))
+    build.copy(build.lane(0), duration, name="on the GPU")
+    graph, planner = folded(build.build(), Star(4), Ideal())
+    timeline = simulate(graph, Star(4), library=Ideal(), planner=planner)
+    assert timeline.end.tolist() == [duration]
+
+
+@pytest.mark.parametrize(("count", "few"), [(1, True), (10, True), (11, False)])
+def test_negligible_plans_are_few_in_all(count: int, few: bool) -> None:
+    """Each moves 1 of the 100 bytes of a link, once; another plan moves the rest, half of it in
+    each of two ops."""
+    plans = np.arange(count + 1)
+    entries: Any = SimpleNamespace(
+        load=np.append(np.ones(count), (100 - count) / 2), plan=plans, link=np.zeros_like(plans)
+    )
+    planner: Any = SimpleNamespace(
+        _collectives=[*plans.tolist()], _messages=[count], _copies={}, _orbits=[None] * (count + 1),
+        _first=np.arange(count + 2),
+    )  # fmt: skip
+    found = FoldedPlanner._negligible(planner, entries, 0.01)
+    assert found.tolist() == [few] * count + [False]
+    assert not FoldedPlanner._negligible(planner, entries, 0.0099).any()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.paths import TESTS
 
+from commsim.engine import simulate
 from commsim.study.replay import replay, split_sets
+from commsim.timeline import Timeline
 
 STACKS = TESTS / "data" / "gloo_stacks"
 
@@ -39,6 +43,21 @@ def test_what_the_frames_tell_lies_between_best_and_worst(bare: Path, scale: flo
     assert bounds["best_step_s"] - slack <= known.metrics.step_time_s
     assert known.metrics.step_time_s <= bounds["worst_step_s"] + slack
     assert any("nobody recorded which" in note for note in found.notes)
+
+
+def test_work_beside_communication_was_measured_so_and_is_not_slowed_again(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def told(*given: Any, **how: Any) -> Timeline:
+        seen.append(how["overlap_slowdown"])
+        return simulate(*given, **how)
+
+    monkeypatch.setattr(sys.modules["commsim.study.replay.replay"], "simulate", told)
+    replay(bare, what_if=split_sets(["compute.scale=2"])[0])
+    assert set(seen) == {False}
+    assert len(seen) >= 3  # as it was, the what-if, and the gaps as work
 
 
 def test_a_replay_that_changes_no_work_has_no_bounds(bare: Path) -> None:

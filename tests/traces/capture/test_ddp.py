@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,3 +99,50 @@ def test_gradients_add_up_on_the_rank_for_a_while(monkeypatch) -> None:
     made.register_comm_hook(None, print)
     with pytest.raises(RuntimeError, match="only be called once"):
         made.register_comm_hook(None, print)
+
+
+def test_what_a_hook_chains_runs_once_when_the_bucket_is_waited_for(monkeypatch) -> None:
+    """A hook that halves what it all-reduces: nothing runs before the wait, all runs but once."""
+    from commsim.traces.capture.ddp import _Bucket
+    from commsim.traces.capture.ddp_hooks import GradBucket, run_hook
+
+    said: list[str] = []
+    work = SimpleNamespace(wait=lambda: said.append("wait"))
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor, async_op: work)
+
+    def halved(state: str, bucket: GradBucket) -> Any:
+        sent = torch.distributed.all_reduce(bucket.buffer(), async_op=True)
+
+        def half(future: Any) -> Any:
+            said.append(state)
+            return future.value()[0] / 2
+
+        return sent.get_future().then(half)
+
+    one = _Bucket([torch.zeros(2)])
+    one.buffer.fill_(6)
+    waiting = run_hook(halved, "half", GradBucket(one, 1, 2))
+    assert said == []
+    assert waiting.wait().tolist() == [3, 3]
+    assert waiting.wait().tolist() == [3, 3]
+    assert said == ["wait", "half"]
+    assert torch.distributed.all_reduce(one.buffer, async_op=True) is work
+
+
+def test_a_hook_that_sends_nothing_is_done_at_once() -> None:
+    from commsim.traces.capture.ddp import _Bucket
+    from commsim.traces.capture.ddp_hooks import GradBucket, run_hook
+
+    one = _Bucket([torch.zeros(2), torch.zeros(3)])
+    bucket = GradBucket(one, 1, 2)
+    assert (
+        run_hook(lambda state, given: given.buffer() + state, 1.0, bucket).wait().tolist()
+        == [1.0] * 5
+    )
+    done = torch.futures.Future()
+    done.set_result("sent")
+    assert run_hook(lambda state, given: done, None, bucket).wait() == "sent"
+    assert (bucket.index(), bucket.is_last()) == (1, True)
+    assert not GradBucket(one, 0, 2).is_last()
+    bucket.set_buffer(torch.arange(5.0))
+    assert [view.tolist() for view in bucket.gradients()] == [[0, 1], [2, 3, 4]]

@@ -15,6 +15,7 @@ from commsim.export import convert
 from commsim.graph import GraphBuilder, OpKind
 from commsim.libraries import Ideal, Recorded
 from commsim.traces import import_graph
+from commsim.traces.formats.detect import FORMATS
 from commsim.traces.formats.files import Document
 from commsim.traces.formats.nccl_log import read_nccl_log
 from commsim.traces.formats.param.reader import read_param
@@ -342,3 +343,12 @@ def test_chakras_exact_duration_counts_before_its_microseconds(
     (tmp_path / "x.0.json").write_text("".join(json.dumps(row) for row in rows))
     graph = import_graph(tmp_path / "x.0.json").graph
     assert sorted(graph.duration.tolist()) == sorted([ps, 1 * US])
+
+
+@pytest.mark.parametrize(("size", "known"), [(2**26, True), (2**26 + 1, False)])
+def test_a_file_of_groups_has_at_most_64_mib(size: int, known: bool) -> None:
+    """What is larger is a trace, and is not read to find out that it is none."""
+    groups = b'{"0": [0, 1]' + b" " * (size - 13) + b"}"
+    assert len(groups) == size
+    groups_format = FORMATS.get("groups", "here")
+    assert groups_format.knows(Document("groups.json", groups)) is known

@@ -190,8 +190,10 @@ def test_a_server_keeps_the_optimizer_and_a_worker_does_not() -> None:
     facts = training(6, parallel={"dp": 6}, data_parallel=data).training
     assert facts is not None
     server, worker = facts.resident
-    assert server.optimizer == 12 * P / 2
+    assert (server.parameters, server.optimizer) == (2 * P / 2, 12 * P / 2)
     assert (worker.parameters, worker.optimizer) == (2 * P, 0)
+    assert worker.gradients == 2 * server.gradients > 0
+    assert server.activations == worker.activations == 0  # not held all through a step
     assert facts.device_of_rank == (0, 0, 1, 1, 1, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,3 +63,24 @@ def test_steps_that_are_laid_out_for_their_times_stay_whole(
         measured(monkeypatch, shorten=False, **settings)[1]
         == measured(monkeypatch, shorten=True, **settings)[1]
     )
+
+
+def test_the_share_that_is_issued_grows_by_an_action_to_the_whole() -> None:
+    """Two lanes of one layer each, four microbatches forward and backward, in each of two steps."""
+    shares: list[Callable[[], float]] = []
+    seen: list[float] = []
+
+    class Counting(step.StepBuilder):
+        def _perform(self, *given: Any) -> None:
+            seen.append(shares[0]())
+            super()._perform(*given)
+
+    section = decode(
+        {"model": SMALL, "batch": {"global": 4, "micro": 1}, "parallel": {"pp": 2}, "steps": 2,
+         "compute": {"efficiency": 0.5}}, TrainingSection, "x",
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(step, "StepBuilder", Counting)
+        build_training(section, ToyCluster(2), where="x", follow=shares.append)
+    assert seen == pytest.approx([at / 32 for at in range(32)])
+    assert shares[0]() == 1.0

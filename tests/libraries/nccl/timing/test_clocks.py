@@ -20,13 +20,13 @@ def in_closed_form(steps: int, period: int, local: tuple[float, float], net: tup
 
 
 @given(
-    ppn=st.integers(1, 8), nodes=st.integers(2, 6), rounds=st.integers(1, 2),
+    ppn=st.integers(1, 8), nodes=st.integers(2, 6), share=st.floats(0, 2),
     local=st.tuples(TIMES, TIMES), net=st.tuples(TIMES, TIMES),
 )  # fmt: skip
-def test_a_mixed_ring_ends_when_the_recurrence_says(ppn, nodes, rounds, local, net):
+def test_a_mixed_ring_ends_when_the_recurrence_says(ppn, nodes, share, local, net):
     latency = np.array(([local[0]] * (ppn - 1) + [net[0]]) * nodes)
     service = np.array(([local[1]] * (ppn - 1) + [net[1]]) * nodes)
-    steps = rounds * (ppn * nodes - 1)
+    steps = max(round(share * (ppn * nodes - 1)), 1)
     last = ring_arrivals(latency, service, steps).max()
     assert in_closed_form(steps, ppn, local, net) == pytest.approx(last, rel=1e-12)
 
@@ -43,6 +43,12 @@ def test_latency_of_fast_edges_hides_behind_a_slow_one():
 def test_a_latency_larger_than_a_slow_service_shows_at_each_step():
     # All 31 hops of an all-gather over 4 x 8, four of them through the network.
     assert in_closed_form(31, 8, (30.0, 1.0), (40.0, 2.0)) == 27 * 31.0 + 4 * 42.0
+
+
+def test_one_message_per_edge_takes_the_slowest_edge_alone():
+    assert in_closed_form(1, 4, (1.0, 2.0), (3.0, 40.0)) == 43.0
+    assert in_closed_form(1, 4, (50.0, 2.0), (3.0, 40.0)) == 52.0
+    assert in_closed_form(2, 4, (50.0, 2.0), (3.0, 40.0)) == 2 * 52.0  # both edges are fast ones
 
 
 def test_a_ring_without_local_edges_is_as_slow_as_the_network():
