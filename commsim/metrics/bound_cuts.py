@@ -96,7 +96,7 @@ def cuts_of(
     wires = _Wires(cluster, gpus)
     levels = [wires.level(what, mask) for what, mask in wires.kinds()]
     levels = [level for level in levels if len(level.cuts.members) > 1]
-    partitions = [_partition(level, len(gpus)) for level in levels]
+    partitions = [_partition(level) for level in levels]
     if every_set and wires.devices <= _EXACT:
         levels.append(wires.every_set())
     return levels, partitions
@@ -111,19 +111,24 @@ def slowest_link(cluster: Cluster, gpus: tuple[int, ...], cut: str, *, by_latenc
     words = cut.removeprefix("out of ").removeprefix("into ")
     for what, within in wires.kinds():
         level = wires.level(what, within)
-        whole = cut.startswith("between ") and _partition(level, len(gpus)).name == cut
+        whole = cut.startswith("between ") and _partition(level).name == cut
         if whole or words in level.cuts.name:
             at = -1 if whole else level.cuts.name.index(words)
             return wires.crossing(within, at, inward=cut.startswith("into "), late=by_latency)
     return ""
 
 
-def _partition(level: Level, n: int) -> Partition:
+_SEVERAL = {
+    "GPU": "GPUs", "PCIe switch": "PCIe switches", "socket": "sockets",
+    "node without NICs": "nodes without NICs", "node": "nodes", "NVLink domain": "NVLink domains",
+    "leaf": "leaves", "group": "groups",
+}  # fmt: skip
+
+
+def _partition(level: Level) -> Partition:
     cuts = level.cuts
-    what = cuts.name[0].split(" ")[0]
-    plural = f"{what}s" if len(cuts.members) < n or what == "GPU" else what
     return Partition(
-        f"between {len(cuts.members)} {plural}",
+        f"between {len(cuts.members)} {_SEVERAL[level.what]}",
         len(cuts.members),
         float(min(cuts.out.sum(), cuts.into.sum())),
         float(min(cuts.late_out.min(), cuts.late_into.min())),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from functools import partial
 from itertools import permutations
 
 import networkx
@@ -13,6 +15,7 @@ from helpers.share import examples
 from helpers.star import Star
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.cluster.section import cluster_from
@@ -20,7 +23,7 @@ from commsim.collectives import algorithms_for
 from commsim.errors import ScenarioError
 from commsim.libraries import Ideal, Request
 from commsim.metrics.bound import Bound, bound, slowest
-from commsim.metrics.bound_cuts import _usable, cuts_of
+from commsim.metrics.bound_cuts import _usable, cuts_of, slowest_link
 from commsim.ops import ROOTED
 
 GIB = 2**30
@@ -259,3 +262,55 @@ def test_links_of_pairs_are_collected_of_up_to_144_gpus_of_one_domain() -> None:
         cluster = nodes("dgx-h100", count)
         used = _usable(cluster, (0, 1) if count == 1 else (0, 8))
         assert len(used) == (4 if count == 1 else len(cluster.links))
+
+
+def test_levels_are_named_in_full_with_the_link_that_sets_the_bound() -> None:
+    """One GPU in each of four nodes: what leaves a node is slower than what leaves its PCIe."""
+    cluster, rail = nodes("dgx-h100", 4), (0, 8, 16, 24)
+    found = bound(cluster, "all_reduce", GIB, rail)
+    assert found.cut == "between 4 nodes"
+    assert slowest(cluster, rail, found) == "node0/nic0->leaf0"
+    names = [part.name for part in cuts_of(cluster, rail)[1]]
+    assert names == [
+        "between 4 GPUs", "between 4 PCIe switches", "between 4 sockets",
+        "between 4 nodes without NICs", "between 4 nodes", "between 4 NVLink domains",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("by_latency", [False, True])
+def test_the_slowest_link_of_a_set_is_one_of_its_own(by_latency: bool) -> None:
+    """GPU 2's ways in and out are the slowest; a GPU that is asked for has its own."""
+    cluster = copy.copy(nodes("dgx-h100", 1))
+    capacity, latency = cluster.links.capacity.copy(), cluster.links.latency.copy()
+    slow = [at for at, name in enumerate(cluster.links.names) if "gpu2" in name]
+    capacity[slow] /= 2
+    latency[slow] *= 2
+    cluster.links = replace(cluster.links, capacity=capacity, latency=latency)
+    link = partial(slowest_link, by_latency=by_latency)
+    for gpu in range(4):
+        assert link(cluster, (0, 1, 2, 3), f"out of GPU {gpu}") == f"node0/gpu{gpu}->nvswitch"
+        assert link(cluster, (0, 1, 2, 3), f"into GPU {gpu}") == f"node0/nvswitch->gpu{gpu}"
+    least = "node0/gpu0->nvswitch" if by_latency else "node0/gpu2->nvswitch"
+    assert link(cluster, (0, 1, 2, 3), "between 4 GPUs") == least
+    assert link(cluster, (0, 1, 2, 3), "out of GPUs 0 1") == ""
+
+
+@pytest.mark.parametrize(
+    ("slow", "cut"),
+    [("node0/gpu2->nvswitch", "out of GPU 2"), ("node0/nvswitch->gpu2", "into GPU 2")],
+)
+def test_a_way_that_is_slower_than_all_others_bounds_what_takes_it(slow: str, cut: str) -> None:
+    """Every GPU sends and receives S once to have a sum, 3/4 of S to have it gathered."""
+    cluster = copy.copy(nodes("dgx-h100", 1))
+    capacity = cluster.links.capacity.copy()
+    capacity[cluster.links.names.index(slow)] /= 4
+    cluster.links = replace(cluster.links, capacity=capacity)
+    B = port(cluster, "nvlink") / 4
+    found = bound(cluster, "all_reduce", GIB, range(4), in_network=True)
+    assert found.seconds == pytest.approx(GIB / B, rel=1e-3)
+    assert found.cut == cut
+    for op in ("all_to_all", "all_gather", "reduce_scatter"):
+        least = bound(cluster, op, GIB, range(4))
+        one = (op == "all_gather" and "out" in cut) or (op == "reduce_scatter" and "into" in cut)
+        share = 1 / 4 if one else 3 / 4  # of S over the slow way, and 3/4 over the others
+        assert least.seconds == pytest.approx(share * GIB / B, rel=1e-3), op

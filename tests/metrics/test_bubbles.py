@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from commsim.graph import GraphBuilder, Phase, Tags
 from commsim.metrics import Bubbles, bubbles
+from commsim.metrics.window import Window
 from commsim.timeline import Timeline
 
 
@@ -103,9 +104,14 @@ def test_only_the_measured_step_counts() -> None:
             build.compute(lane, 1, name="x", tags=Tags(phase, step=step, stage=0))
         zero = 1000 * step
         times += [(zero, zero + 10), (zero + 10 + gap, zero + 20 + gap), (zero + 90, zero + 95)]
-    result = found(timeline(build, times))
-    assert result.span == 25
-    assert result.fraction == pytest.approx(1 - 20 / 25)
+    run = timeline(build, times)
+    for step, span in ((-1, 25), (0, 70), (1, 25)):
+        first, last = np.array([1000 * step]), np.array([1000 * step + 95])
+        window = Window(first, last, step, int(first[0]), int(last[0]), 3 * step + 2)
+        result = bubbles(run, window=None if step < 0 else window)
+        assert result is not None
+        assert result.span == span
+        assert result.fraction == pytest.approx(1 - 20 / span)
 
 
 def test_tensor_parallel_collectives_are_work_and_data_parallel_ones_are_not() -> None:

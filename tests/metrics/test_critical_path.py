@@ -118,6 +118,36 @@ def test_a_member_that_joins_late_holds_up_the_others() -> None:
     assert shown(path)[:2] == [("compute", 2, 0, 80), ("broadcast", 5, 80, 100)]
 
 
+def test_only_members_of_the_same_op_hold_a_transfer_up() -> None:
+    """Of two broadcasts one after the other, rank 1 comes late to the second, rank 2 to the first.
+
+    Ops in order: on each rank work, a broadcast, work, a broadcast; rank 2 works at the end.
+    """
+    build = GraphBuilder()
+    world = build.group("world", range(3))
+    times: list[tuple[int, ...]] = []
+    causes: dict[int, tuple[int, Cause]] = {12: (11, Cause.DEPENDENCY)}
+    for rank, (first, second) in enumerate([(10, 120), (10, 180), (50, 120)]):
+        lane = build.lane(rank)
+        for at, (begin, come, end) in enumerate([(0, first, 100), (100, second, 200)]):
+            build.compute(lane, 1, name=f"work{at}")
+            build.collective(lane, world, "broadcast", 8, stream="comm", root=0)
+            op = 4 * rank + 2 * at
+            times += [(begin, come), (come, come, end)]
+            causes[op + 1] = (op, Cause.DEPENDENCY)
+            if at:
+                causes[op] = (op - 1, Cause.DEPENDENCY)
+    build.compute(2, 1, name="after")
+    path = critical_path(timeline(build, [*times, (200, 210)], causes=causes))
+    assert shown(path) == [
+        ("compute", 8, 0, 50),  # rank 2, which the first broadcast came to late
+        ("broadcast", 5, 50, 100),
+        ("compute", 6, 100, 180),  # rank 1
+        ("broadcast", 11, 180, 200),
+        ("compute", 12, 200, 210),
+    ]
+
+
 def test_a_member_that_comes_as_another_leaves_did_not_hold_it_up() -> None:
     build = GraphBuilder()
     world = build.group("world", range(3))

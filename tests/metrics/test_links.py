@@ -140,3 +140,9 @@ def test_without_links_nothing_is_used() -> None:
     timeline_ = run(LinkUse.nothing())
     assert utilization(timeline_).share.tolist() == []
     assert use_of_kinds(timeline_) == {}
+
+
+def test_what_carries_less_than_a_byte_in_the_step_has_a_share_too() -> None:
+    """Half of what 100 ps have room for on a link of 1 GB/s; nothing of one without bandwidth."""
+    links = link_use([1e9, 0.0], [{0: 0.05, 1: 0.05}], [(0, 0, 100, 0.01)])
+    assert utilization(run(links, 100)).share.tolist() == [pytest.approx(0.5), 0.0]

@@ -146,6 +146,7 @@ def test_the_world_is_the_cluster_or_the_highest_rank_named() -> None:
     text = "ranks: {0: [{isend: {to: 3, bytes: 1B}}]}"
     assert program(text).groups[0].ranks == (0, 1, 2, 3)
     assert len(program(text, world_size=8).groups[0].ranks) == 8
+    assert program("ranks: {all: [{compute: 1ms}]}").groups[0].ranks == (0,)
 
 
 def test_a_groups_library_is_kept_and_gloo_matches_by_tag() -> None:
@@ -226,6 +227,7 @@ def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:
     ("text", "words"),
     [
         ("ranks: {5: [barrier]}", "ranks.5: no such rank: there are 4 ranks (0..3)"),
+        ("ranks: {4: [barrier]}", "ranks.4: no such rank: there are 4 ranks (0..3)"),
         ("{groups: {g: [0, 9]}, ranks: {0: [barrier]}}", "groups.g: no rank 9: there are 4 ranks"),
         ("ranks: {0: [{send: {to: 4, bytes: 1B}}]}", "rank 4 is not in group 'world' [0, 1, 2, 3]"),
     ],

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from commsim.errors import ScenarioError
@@ -65,7 +66,7 @@ def read_schedule(text: str, *, name: str, where: str) -> Schedule:
             number left out, or what `check_schedule` refuses.
     """
     rows, paired = [], []
-    for number, cells in enumerate(csv.reader(io.StringIO(text))):
+    for number, cells in enumerate(_rows(text, where)):
         actions, begins = _read_row(cells, f"{where}: row {number + 1}")
         rows.append(tuple(actions))
         paired.append(frozenset(begins))
@@ -101,6 +102,13 @@ def write_schedule(schedule: Schedule) -> str:
             at += 1
         lines.append(",".join(cells))
     return "\n".join(lines) + "\n"
+
+
+def _rows(text: str, where: str) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(text))
+    except csv.Error as error:
+        raise ScenarioError(f"{where}: not a readable table ({error}).") from None
 
 
 def _read_row(cells: list[str], where: str) -> tuple[list[Action], list[int]]:

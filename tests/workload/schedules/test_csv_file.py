@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ def test_moves_and_empty_cells_are_left_out() -> None:
         ("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "wait for each other: device 0 at 0B0"),
         ("(0F0;0B0)OVERLAP_F_B\n", "wait for each other"),
         ("0F999999999,0B0\n", "is no action"),
+        pytest.param(
+            f"0F0,{'0' * 2**17}", f"row 1, column 2: '{'0' * 40}' is no action", id="long"
+        ),
+        pytest.param(
+            f"0F0,{'0' * (2**17 + 1)}", "not a readable table (field larger than", id="too long"
+        ),
     ],
 )
 def test_what_is_no_schedule_is_refused(text: str, words: str) -> None:
@@ -153,3 +160,13 @@ def test_convert_keeps_torchs_order_and_pairs(file: Path, tmp_path: Path) -> Non
     assert after.actions == before.actions
     assert after.paired == before.paired
     loaded_by_torch(out, 4, 8, 8)
+
+
+@pytest.mark.parametrize(("more", "words"), [(0, "not a readable"), (1, "is larger than 64 MiB")])
+def test_a_file_of_64_mib_is_read(more: int, words: str, tmp_path: Path) -> None:
+    """And refused for what stands in it: bytes that are zero."""
+    path = tmp_path / "large.csv"
+    path.write_text("0F0,0B0\n")
+    os.truncate(path, 64 * 2**20 + more)
+    with pytest.raises(ScenarioError, match=words):
+        load_schedule(path, where="x")

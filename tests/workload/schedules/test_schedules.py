@@ -229,6 +229,19 @@ def test_what_is_no_schedule_is_refused(rows: tuple[tuple[Action, ...], ...], wo
     assert str(caught.value).startswith("mine.csv: ")
 
 
+def test_devices_that_are_done_wait_for_nobody() -> None:
+    """A pipe of two devices that is stuck, and one of a device alone."""
+    rows = (
+        (A(F, 0, 0), A(B, 0, 0), A(F, 0, 1), A(B, 0, 1)),
+        (A(F, 1, 0), A(F, 1, 1), A(B, 1, 0), A(B, 1, 1)),
+        (A(F, 2, 0), A(B, 2, 0), A(F, 2, 1), A(B, 2, 1)),
+    )
+    with pytest.raises(ScenarioError) as caught:
+        check_schedule(Schedule("mine", rows, (0, 1, 2), ((0, 1), (2,))), where="mine.csv")
+    said = "the devices wait for each other: device 0 at 0B0; device 1 at 1F1."
+    assert str(caught.value) == f"mine.csv: {said}"
+
+
 @pytest.mark.parametrize(
     ("name", "p", "m", "v", "words"),
     [

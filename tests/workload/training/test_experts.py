@@ -300,3 +300,22 @@ def test_one_replica_of_each_expert_leaves_the_rest_to_reduce() -> None:
     }
     assert "dp" in reduced
     assert "edp" not in reduced
+
+
+@pytest.mark.parametrize(
+    ("parallel", "data", "names"),
+    [
+        ({"dp": 16}, {}, ["dp"]),
+        ({"dp": 16, "ep": 16}, {}, ["dp", "ep"]),
+        ({"dp": 16, "ep": 8}, {}, ["dp", "ep", "edp"]),
+        ({"dp": 4, "tp": 2, "pp": 2, "ep": 2}, {}, ["tp", "pp", "dp", "ep", "edp"]),
+        ({"dp": 16}, {"kind": "hsdp", "shard": 8}, ["dp", "shard", "replicate"]),
+    ],
+)
+def test_a_layout_has_the_groups_of_what_it_divides(
+    parallel: dict[str, int], data: dict[str, Any], names: list[str]
+) -> None:
+    data = {"data_parallel": data} if data else {}
+    axes = Axes(planned(parallel=parallel, **data), Cluster.preset("dgx-h100", nodes=2))
+    assert list(axes.groups) == names
+    assert all(group.shape[1] > 1 for group in axes.groups.values())

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from helpers.optional import present
 from helpers.toy_cluster import GPU, SMALL, ToyCluster, training
+from msgspec.structs import replace
 
+from commsim.cluster import GpuSpec
 from commsim.engine import simulate
 from commsim.libraries import Ideal
 from commsim.models import layer_activation_bytes, state_bytes
@@ -138,7 +140,7 @@ def test_gpu_0_carries_dataparallel() -> None:
     assert facts is not None
     first, other = facts.resident
     assert first.optimizer == state_bytes(P).optimizer
-    assert other.optimizer == 0
+    assert (first.activations, other.activations, other.optimizer) == (0, 0, 0)
     held = [timeline.memory.held[timeline.memory.lane == lane].max() for lane in (0, 1)]
     logits = 4 * 2 * 16 * 32 * 2
     assert held[0] - held[1] == 2 * logits
@@ -146,6 +148,21 @@ def test_gpu_0_carries_dataparallel() -> None:
     assert (use.optimizer, size) == (12 * P, GPU.memory_bytes)
     assert sentence.startswith("fits: ")
     assert "1.0 GiB on GPU 0, of which" in sentence
+
+
+def test_the_loss_of_dataparallel_takes_what_gpu_0_takes() -> None:
+    """Four GPUs, of which three read memory twice as fast; logits of 4 x 2 x 16 tokens of 32 words
+    in two bytes, that is 8 KiB, are passed over four times."""
+
+    class Mixed(ToyCluster):
+        def gpu(self, rank: int) -> GpuSpec:
+            return replace(GPU, memory_bandwidth=2e12) if rank else GPU
+
+    settings = {"batch": {"global": 8, "micro": 2}, "data_parallel": {"kind": "dataparallel"}}
+    graph = training(4, cluster=Mixed(4), **settings).graph
+    losses = [op for op in range(len(graph)) if graph.op_name(op) == "loss"]
+    assert {int(graph.lane[op]) for op in losses} == {0}
+    assert {int(graph.duration[op]) for op in losses} == {4 * 8192}
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
