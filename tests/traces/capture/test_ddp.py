@@ -135,10 +135,9 @@ def test_a_hook_that_sends_nothing_is_done_at_once() -> None:
 
     one = _Bucket([torch.zeros(2), torch.zeros(3)])
     bucket = GradBucket(one, 1, 2)
-    assert (
-        run_hook(lambda state, given: given.buffer() + state, 1.0, bucket).wait().tolist()
-        == [1.0] * 5
-    )
+    one.buffer.fill_(6)
+    more = run_hook(lambda state, given: given.buffer() + state, 1.0, bucket)
+    assert more.wait().tolist() == [7.0] * 5
     done = torch.futures.Future()
     done.set_result("sent")
     assert run_hook(lambda state, given: done, None, bucket).wait() == "sent"
