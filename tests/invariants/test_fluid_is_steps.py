@@ -27,15 +27,14 @@ def hold(seeds: range) -> int:
     return ran
 
 
-@pytest.mark.parametrize("seeds", [range(12), range(12, 24)], ids=str)
-def test_fluid_is_steps(seeds: range) -> None:
-    assert hold(seeds) > 0.8 * len(seeds)
+def test_fluid_is_steps() -> None:
+    assert hold(range(12)) > 9
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(24, 1_000, 61))
+@pytest.mark.parametrize("first", range(12, 1_000, 52))
 def test_fluid_is_steps_in_a_thousand(first: int) -> None:
-    assert hold(range(first, first + 61)) > 0.8 * 61
+    assert hold(range(first, first + 52)) > 0.8 * 52
 
 
 def test_the_page_states_the_limits() -> None:
