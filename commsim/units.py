@@ -18,6 +18,7 @@ __all__ = [
     "GIB",
     "LEAST_BANDWIDTH",
     "MIB",
+    "MOST_BANDWIDTH",
     "MOST_BYTES",
     "MOST_PICOSECONDS",
     "PS_PER_MS",
@@ -63,6 +64,8 @@ _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*
 
 LEAST_BANDWIDTH = 1 / 8
 """Bytes per second of the slowest link, a bit per second: times on it are finite."""
+MOST_BANDWIDTH = 1e18
+"""Bytes per second of the fastest: sums of bandwidths, and a few factors on them, are finite."""
 
 
 class Duration(int):
@@ -97,12 +100,14 @@ def parse_size(text: Any) -> Size:
 
 
 def parse_bandwidth(text: Any) -> Bandwidth:
-    """Read "400Gbps" as 50e9 bytes per second; less than 1 bps raises UnitError."""
+    """Read "400Gbps" as 50e9 bytes per second; UnitError below 1 bps and above 1e18 bytes/s."""
     value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
     if value <= 0:
         raise UnitError(f"{_shown(text)}: a bandwidth must be above zero.")
     if value < LEAST_BANDWIDTH:
         raise UnitError(f"{_shown(text)} is less than a bit per second.")
+    if value > MOST_BANDWIDTH:
+        raise UnitError(f"{_shown(text)} is more than 1,000,000,000 GB/s.")
     return Bandwidth(value)
 
 

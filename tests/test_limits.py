@@ -13,8 +13,8 @@ from commsim.collectives import program
 from commsim.compiled import can_compile
 from commsim.executors import limited_call
 from commsim.graph import refold
+from commsim.libraries import Ideal, Request
 from commsim.libraries.expansion import lay
-from commsim.libraries.ideal.exchange import Pairs
 from commsim.libraries.ideal.rings import ring_messages
 from commsim.libraries.routing import Router
 from commsim.limits import (
@@ -133,7 +133,7 @@ def test_programs_routes_pairs_and_rings_are_counted() -> None:
         with pytest.raises(cs.ScenarioError, match="all_to_all by direct among 24 ranks: 101 mess"):
             program("all_to_all", "direct", 24)
         with pytest.raises(cs.ScenarioError, match="an all-to-all of 24 ranks: 552 pairs"):
-            Pairs.of(ranks, ranks, np.ones((24, 24)), router)
+            Ideal().plan(Request("all_to_all", 1 << 20, tuple(ranks)), cluster)
         with pytest.raises(cs.ScenarioError, match="a ring of 24 ranks: 1,104 messages"):
             ring_messages(ranks, ranks, 1e6, 2, router)
     made = program("all_gather", "direct", 8)

@@ -13,6 +13,12 @@ import commsim as cs
         ("goodput", "cluster.overrides.c2c.bandwidth=1bps", "takes longer than commsim can hold"),
         ("goodput", "cluster.overrides.c2c.bandwidth=1e-300Gbps", "less than a bit per second"),
         ("torus", "cluster.node.nic.bandwidth=1e-300Gbps", "less than a bit per second"),
+        ("quickstart", "cluster.overrides.nic.bandwidth=1e300Gbps", "more than 1,000,000,000 GB"),
+        (
+            "quickstart",
+            "cluster.overrides.nvlink.bandwidth=1e308B/s",
+            "more than 1,000,000,000 GB",
+        ),
         ("dp-pp-tp", "cluster.overrides.nic.count=1000000000", "more than commsim can hold"),
         ("dp-pp-tp", "cluster.overrides.nic.count=0", "is not a count"),
     ],

@@ -22,7 +22,7 @@ from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import RouteColumns, Router
 from commsim.limits import BYTES_PER_PAIR, FEWER_MESSAGES, check_size
 
-__all__ = ["Pairs", "exchange_parts", "in_turns"]
+__all__ = ["Pairs", "check_pairs", "exchange_parts", "in_turns"]
 
 
 _MOST_SLICES = 16
@@ -45,16 +45,20 @@ class Pairs(msgspec.Struct, frozen=True, eq=False):
 
         Member m is rank `ranks[m]`.
         """
-        count = len(order) * (len(order) - 1)
-        check_size(
-            count, BYTES_PER_PAIR,
-            f"an all-to-all of {len(order):,} ranks: {count:,} pairs", FEWER_MESSAGES,
-        )  # fmt: skip
         sender, receiver = np.nonzero(~np.eye(len(order), dtype=np.bool_))
         member, rank = np.asarray(order), np.asarray(ranks)
         source, target = member[sender], member[receiver]
         routes = router.columns(rank[source], rank[target])
         return Pairs(source, target, size[sender, receiver], routes)
+
+
+def check_pairs(members: int) -> None:
+    """Raise a ScenarioError if all pairs of so many members do not fit in memory."""
+    count = members * (members - 1)
+    check_size(
+        count, BYTES_PER_PAIR,
+        f"an all-to-all of {members:,} ranks: {count:,} pairs", FEWER_MESSAGES,
+    )  # fmt: skip
 
 
 def exchange_parts(pairs: Pairs, members: int, links: Links) -> tuple[PlanPart, ...]:

@@ -33,7 +33,7 @@ from commsim.libraries.expansion import (
     per_byte,
     whole,
 )
-from commsim.libraries.ideal.exchange import Pairs, exchange_parts, in_turns
+from commsim.libraries.ideal.exchange import Pairs, check_pairs, exchange_parts, in_turns
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.ideal.rings import Ring, ring_messages, ring_of
 from commsim.libraries.ideal.shared_links import Spans, side_by_side
@@ -255,6 +255,7 @@ class Ideal:
             part = pipeline.part(pieces, members, together=together)
             return [part], lambda: pipeline.messages(pieces)
         if request.kind in ("all_to_all", "all_to_all_v") and algorithm == "direct":
+            check_pairs(members)
             sizes = pair_sizes(request.kind, members, size, splits)
             pairs = Pairs.of(order, request.ranks, sizes, self._router)
             return list(exchange_parts(pairs, members, cluster.links)), (
