@@ -80,6 +80,7 @@ class Ideal:
         self._plans: dict[Request, Plan] = {}
         self._last_pieces: tuple[object, int] = ((), 1)
         self._rings: dict[tuple[tuple[int, ...], int], Ring] = {}
+        self._ways: dict[tuple[tuple[int, ...], tuple[int, ...]], Spans] = {}
 
     def plan(self, request: Request, cluster: Cluster | None) -> Plan:
         """Return the plan of one op; plans are kept for as long as the cluster is the same."""
@@ -90,7 +91,7 @@ class Ideal:
             )
         if cluster is not self._cluster:
             self._cluster, self._router = cluster, Router(cluster)
-            self._plans, self._rings = {}, {}
+            self._plans, self._rings, self._ways = {}, {}, {}
         if request not in self._plans:
             self._plans[request] = self._make(request, cluster)
         return self._plans[request]
@@ -127,9 +128,7 @@ class Ideal:
 
             def spans(channel: int) -> Spans:
                 if algorithm == "ring" and request.kind in _RING_ROUNDS:
-                    ring = np.asarray(request.ranks)[orders[channel]]
-                    edges = self._router.columns(ring, np.roll(ring, -1))
-                    return Spans.of_ring(edges, len(cluster.links))
+                    return self._ring_spans(request.ranks, orders[channel], cluster)
                 place = channel, len(orders)
                 expand = self._channel(empty, algorithm, orders[channel], place, cluster, {})[1]
                 return Spans.of(expand(), cluster.links)
@@ -138,6 +137,15 @@ class Ideal:
         return Plan(
             tuple(parts), start, members, tuple(programs), algorithm, len(orders), tuple(notes)
         )
+
+    def _ring_spans(self, ranks: tuple[int, ...], order: list[int], cluster: Cluster) -> Spans:
+        """Return the ways to and from the links of a ring; kept, as all sizes have them."""
+        key = ranks, tuple(order)
+        if key not in self._ways:
+            ring = np.asarray(ranks)[order]
+            edges = self._router.columns(ring, np.roll(ring, -1))
+            self._ways[key] = Spans.of_ring(edges, len(cluster.links))
+        return self._ways[key]
 
     def _custom_for(self, request: Request) -> tuple[Custom | None, tuple[str, ...]]:
         """Return the imported algorithm if it fits an op, and a note if it does not."""
