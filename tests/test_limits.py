@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import commsim as cs
+from commsim import limits
 from commsim.cluster import build, cluster_from
 from commsim.collectives import program
 from commsim.compiled import can_compile
@@ -182,11 +185,26 @@ def test_the_machine_sets_the_limit_unless_one_is_stated() -> None:
     with limited_to(None):
         assert memory_limit() > 2**28
     with limited_to(1000):
-        assert (memory_limit(), most(10)) == (1000, 100)
+        assert (memory_limit(), most(10), most(11)) == (1000, 100, 90)
         check_size(100, 10, "x", "")
         with pytest.raises(cs.ScenarioError):
             check_size(101, 10, "x", "")
     assert memory_limit() > 1000
+
+
+@pytest.mark.parametrize(
+    ("granted", "most_bytes"),
+    [("50000\n", 45_000), ("200000\n", 90_000), ("max\n", 90_000), (None, 90_000)],
+)
+def test_nine_tenths_of_the_machine_or_of_what_its_control_group_grants(
+    granted: str | None, most_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if granted is not None:
+        (tmp_path / "memory.max").write_text(granted)
+    monkeypatch.setattr(limits, "_CGROUP", tmp_path / "memory.max")
+    pages = {"SC_PAGE_SIZE": 1000, "SC_PHYS_PAGES": 100}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__, raising=False)
+    assert memory_limit() == most_bytes
 
 
 def test_a_limit_is_a_size() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.paths import ROOT
 
+from commsim import input_files
 from commsim.cli.main import call
 
 DATA = ROOT / "tests" / "data"
@@ -93,6 +95,36 @@ def test_standard_input_is_an_input() -> None:
         with SCENARIO.open("rb") as file:
             done = commsim(line, stdin=file)
         assert done.returncode == 0, done.stderr
+
+
+def test_standard_input_may_be_a_socket() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(SCENARIO.read_bytes())
+        near.shutdown(socket.SHUT_WR)
+        done = commsim(["compare", "-", "1f1b"], stdin=far)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_pipe_may_hold_more_than_a_device_and_no_more_than_any_trace(
+    piped: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_files, "_MOST_OF_DEVICE", 0)
+    monkeypatch.setattr(input_files, "_MOST", 5000)
+    assert len(input_files.readable(piped(bytes(5000))).read_bytes()) == 5000
+    with pytest.raises(OSError, match="holds more than 0 MiB"):
+        input_files.readable(piped(bytes(5001)))
+
+
+def test_a_device_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_files, "_MOST_OF_DEVICE", 2**20)
+    with pytest.raises(OSError, match="holds more than 1 MiB"):
+        input_files.readable("/dev/zero")
+
+
+def test_a_file_that_may_not_be_read_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever is root may read all
+    assert input_files.file_problem(SCENARIO) == "cannot be read (Permission denied)"
 
 
 VARY = ["--vary", "workload.pipeline.microbatches=4,8", "--executor", "serial"]

@@ -94,6 +94,12 @@ def test_the_last_picosecond(run: Callable[..., Timeline]) -> None:
             run(lasting(MOST_PICOSECONDS), cluster)
 
 
+def test_what_waits_until_the_end_of_time_has_not_begun(run: Callable[..., Timeline]) -> None:
+    for cluster in (CLUSTER, None):
+        with pytest.raises(cs.ScenarioError, match=LATE + "c, has not ended"):
+            run(work(1, offset=MOST_PICOSECONDS), cluster)
+
+
 def test_transfers_that_add_up(run: Callable[..., Timeline]) -> None:
     one = run(reduces(1, 1 << 30, FAR), SLOW).end_time
     assert one < MOST_PICOSECONDS < 9 * one
@@ -148,7 +154,9 @@ def test_what_was_under_way_is_named_before_what_never_began() -> None:
     recorder = Recorder(work(1, 1, 1))
     recorder.start[2] = 5
     assert first_late(recorder) == 2
-    recorder.end[2] = 6
+    recorder.start[1] = 0
+    assert first_late(recorder) == 1
+    recorder.start[1], recorder.end[2] = -1, 6
     assert first_late(recorder) == 0
     recorder.end = list(np.array([7, -1, 6]))
     assert first_late(recorder) == 1

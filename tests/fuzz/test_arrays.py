@@ -20,7 +20,7 @@ import commsim as cs
 from commsim.export import write_chrome, write_csv
 from commsim.graph import Graph, GraphBuilder, Phase, Tags, save_graph
 from commsim.study.run import Result
-from commsim.timeline import load_timeline, save_timeline
+from commsim.timeline import Timeline, load_timeline, save_timeline
 
 CLUSTER = {"preset": "dgx-h100"}
 SOME = 5  # by default, one of so many damages
@@ -81,10 +81,13 @@ def graph_arrays(folder: Path) -> dict[str, Any]:
     return arrays_of((folder / "sound.npz").read_bytes())
 
 
-def folded_arrays(folder: Path) -> dict[str, Any]:
+def folded_run() -> Timeline:
     sets = ["cluster.nodes=4", "workload.training.parallel.dp=32"]
-    timeline = cs.run("quickstart", [*sets, "workload.training.batch.global=256"]).timeline
-    save_graph(timeline.graph, folder / "sound.npz")
+    return cs.run("quickstart", [*sets, "workload.training.batch.global=256"]).timeline
+
+
+def folded_arrays(folder: Path) -> dict[str, Any]:
+    save_graph(folded_run().graph, folder / "sound.npz")
     return arrays_of((folder / "sound.npz").read_bytes())
 
 
@@ -92,6 +95,12 @@ def timeline_arrays(folder: Path) -> dict[str, Any]:
     graph_arrays(folder)
     scenario = {"workload": {"graph": str(folder / "sound.npz")}, "cluster": CLUSTER}
     save_timeline(cs.run(scenario).timeline, folder / "sound.npz")
+    return arrays_of((folder / "sound.npz").read_bytes())
+
+
+def folded_timeline_arrays(folder: Path) -> dict[str, Any]:
+    """Links that stand for each other, and a graph whose lanes do."""
+    save_timeline(folded_run(), folder / "sound.npz")
     return arrays_of((folder / "sound.npz").read_bytes())
 
 
@@ -131,11 +140,22 @@ def test_timelines(tmp_path: Path) -> None:
     assert faults(tmp_path, arrays, read_timeline, own, SOME) == []
 
 
+def test_timelines_of_folded_runs(tmp_path: Path) -> None:
+    arrays = folded_timeline_arrays(tmp_path)
+    own = [name for name in arrays if name == "links_like" or name.startswith("graph_f_")]
+    assert faults(tmp_path, arrays, read_timeline, own, SOME) == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "read"),
-    [(graph_arrays, run_graph), (folded_arrays, run_folded), (timeline_arrays, read_timeline)],
-    ids=["graph", "folded", "timeline"],
+    [
+        (graph_arrays, run_graph),
+        (folded_arrays, run_folded),
+        (timeline_arrays, read_timeline),
+        (folded_timeline_arrays, read_timeline),
+    ],
+    ids=["graph", "folded", "timeline", "folded timeline"],
 )
 def test_every_damage(make: Any, read: Any, tmp_path: Path) -> None:
     arrays = make(tmp_path)

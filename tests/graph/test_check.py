@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, GraphBuilder, Group
+from commsim.graph import CopyDirection, Graph, GraphBuilder, Group, Messages
 from commsim.graph.check import validate
 
 
@@ -47,11 +47,12 @@ def ints(*values: int) -> np.ndarray:
         ({"multiplicity": ints(1, 2**62)}, "'multiplicity' holds"),
         ({"duration": ints(5, 5, -2)}, "'duration' holds -2"),
         ({"flops": np.array([np.nan, 0, 0])}, "'flops' holds what is no amount of work"),
+        ({"traffic": np.array([0, 1e31, 0])}, "'traffic' holds what is no amount of work"),
         ({"alloc": ints(2**62, 2**62, 2**62)}, "'alloc' comes to more than 4 EiB"),
         ({"batch": ints(7, -1, -1)}, "'batch' is of calls"),
         ({"window": ints(2, 0, -1, -1).reshape(2, 2)}, "the window of rank 0 does not go from"),
         ({"window": ints(0, 1, -1, -1).reshape(2, 2)}, "the window of rank 0 does not go from"),
-        ({"groups": (Group("world", (0, 10**30)),)}, "'world': has a rank that is no rank"),
+        ({"groups": (Group("world", (0, 2**63)),)}, "'world': has a rank that is no rank"),
         ({"groups": (Group("world", tuple(range(1, 40))),)}, r"15, 16\], and 23 more"),
         ({"groups": (Group("world", (1, 2)),)}, r"root 0 is not one of its ranks \[1, 2\]"),
     ],
@@ -59,6 +60,26 @@ def ints(*values: int) -> np.ndarray:
 def test_a_graph_that_does_not_fit_together_is_refused(columns: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         validate(replace(chain(), **columns))
+
+
+@pytest.mark.parametrize("column", ["alloc", "free"])
+def test_memory_of_4_eib_is_taken(column: str) -> None:
+    validate(replace(chain(), **{column: ints(2**61, 2**61, 0)}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"item": ints(-2)}, "a copy goes neither to the host nor from it"),
+        ({"item": ints(2)}, "a copy goes neither to the host nor from it"),
+        ({"size": ints(-1)}, "rank 0: copy to host has no duration"),
+    ],
+)
+def test_a_copy_without_a_way_or_a_size_is_refused(columns: dict[str, Any], said: str) -> None:
+    build = GraphBuilder()
+    build.host_copy(build.lane(0), 8, way=CopyDirection.TO_HOST)
+    with pytest.raises(ScenarioError, match=said):
+        validate(replace(build.build(), **columns))
 
 
 def pair() -> Graph:
@@ -76,11 +97,16 @@ def pair() -> Graph:
     [
         ("messages", {"source": ints(7)}, "a send of rank 7 on group 'world', which it is not in"),
         ("messages", {"recv_op": ints(0)}, "a recv is not the op that its message names"),
-        ("messages", {"recorded": ints(-3)}, "'recorded' has an entry outside"),
+        ("messages", {"recorded": ints(-2)}, "'recorded' has an entry outside"),
+        ("messages", {"eager": ints(2)}, r"'eager' has an entry outside -1\.\.1"),
+        ("messages", {"size": ints(-2)}, "a message of -2 bytes"),
         ("collectives", {"eager": ints(3)}, r"'eager' has an entry outside -1\.\.2"),
+        ("collectives", {"eager": ints(-2)}, r"'eager' has an entry outside -1\.\.2"),
+        ("collectives", {"size": ints(-2)}, "a collective of -2 bytes"),
         ("collectives", {"root": ints(1)}, "all_to_all_v on group 'world': has no root"),
         ("collectives", {"splits": (((0, 8),),)}, "its splits are not 2 x 2 sizes"),
         ("collectives", {"splits": (((0, 8), (-8, 0)),)}, "its splits are not 2 x 2 sizes"),
+        ("collectives", {"splits": (((2**61, 2**61), (1, 0)),)}, "sizes of 4 EiB in all"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -90,6 +116,22 @@ def test_a_table_that_does_not_fit_is_refused(
     damaged = replace(getattr(graph, table), **columns)
     with pytest.raises(ScenarioError, match=said):
         validate(replace(graph, **{table: damaged}))
+
+
+def test_a_message_posted_by_the_op_of_another_is_refused() -> None:
+    graph = pair()
+    columns = {name: getattr(graph.messages, name) for name in Messages.__struct_fields__}
+    twice = Messages(**{name: np.tile(column, 2) for name, column in columns.items()})
+    with pytest.raises(ScenarioError, match="a send is not the op that its message names"):
+        validate(replace(graph, messages=twice))
+
+
+def test_a_recorded_collective_needs_no_root() -> None:
+    graph = chain()
+    rootless = replace(graph.collectives, root=ints(-1))
+    validate(replace(graph, collectives=replace(rootless, recorded=ints(0))))
+    with pytest.raises(ScenarioError, match="broadcast on group 'world': needs a root"):
+        validate(replace(graph, collectives=rootless))
 
 
 def test_two_ops_that_wait_for_each_other_are_named() -> None:

@@ -216,6 +216,8 @@ def damaged(path: Path, **columns: Any) -> Path:
         {"links_op": ints(4)},
         {"links_op": ints(0, 1)},
         {"links_bandwidth": np.zeros(3)},
+        {"links_like": ints(0, 2)},
+        {"links_like": ints(0)},
         {"memory_lane": ints(0, 2)},
         {"memory_held": ints(1)},
         {"graph_lane": ints(0, 0, 1, 2)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from helpers.star import US, Star
 
+from commsim.cluster import Route
 from commsim.libraries.ideal.shared_links import Spans, side_by_side
 from commsim.libraries.plan import PlanPart, PlanPhase, RoutedProgram
 from commsim.libraries.routing import Router
@@ -51,6 +52,21 @@ def test_parts_take_the_busiest_link_of_all_and_the_ways_to_it_and_from_it() -> 
     assert two.idle == 115
 
 
+def test_of_the_links_that_are_shared_the_slowest_counts() -> None:
+    parts = [part(phase(40, a=30.0, b=10.0)), part(phase(50, a=30.0, b=10.0))]
+    ways = spans(a=(5, 5), b=(5, 5))
+    found = side_by_side(parts, CAPACITY, lambda _: ways)
+    assert [each.idle for each in found] == [70, 70]  # a; b is done after 20
+
+
+def test_members_stay_within_a_part_that_is_stretched() -> None:
+    """29 / 7 of 7 is more than 29 in floating point; those who take no part stay out."""
+    short = PlanPart((phase(7, a=7.0),), np.array([0, 0, 7]), np.array([-1, 3, 7]))
+    longer, _ = side_by_side([short, part(phase(22, a=22.0))], CAPACITY, lambda _: spans(a=(0, 0)))
+    assert longer.idle == 29
+    assert (longer.joins.tolist(), longer.leaves.tolist()) == ([0, 0, 29], [-1, 13, 29])
+
+
 def test_links_of_others_do_not_count() -> None:
     """B carries the bytes of the second part alone, A those of the first: nobody is asked."""
     first, other = part(phase(10, a=10.0)), part(phase(50, b=100.0))
@@ -86,6 +102,29 @@ def test_of_the_ways_over_a_link_the_shortest_count() -> None:
     found = Spans.of(sends, cluster.links)
     assert (found.before[0], found.after[0]) == (0, 2 * US)
     assert (found.before[2], found.after[2]) == (2 * US, 6 * US)
+
+
+def test_after_a_link_comes_the_longest_of_what_waits_for_it() -> None:
+    """0 sends to 1, which sends to 2, which sends to 4, and to 3, which sends to nobody."""
+    cluster = Star(5)
+    router, none = Router(cluster), np.zeros(4)
+    sends = RoutedProgram(
+        np.array([0, 1, 1, 2]), np.array([1, 2, 3, 4]), none, np.array([0, 1, 2, 3]),
+        (router.route(0, 1), router.route(1, 2), router.route(1, 3), router.route(2, 4)),
+        np.array([0, 0, 1, 2, 3]), np.array([0, 0, 1]),
+    )  # fmt: skip
+    assert Spans.of(sends, cluster.links).after[0] == 6 * US
+
+
+def test_of_parallel_links_the_slowest_is_waited_for() -> None:
+    """Links 0 and 1 share the first hop of a route, and link 2 comes behind them."""
+    cluster = Star(2, latency=[3 * US, US, 2 * US, US])
+    route = Route((0, 1, 2), (0.5, 0.5, 1.0), (0, 0, 1), 5 * US)
+    one, none = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    sent = RoutedProgram(one, one + 1, np.zeros(1), one, (route,), np.zeros(2, np.int64), none)
+    found = Spans.of(sent, cluster.links)
+    assert found.before[:3].tolist() == [0, 0, 3 * US]
+    assert found.after[:3].tolist() == [5 * US, 5 * US, 2 * US]
 
 
 def test_links_of_a_ring_are_busy_from_the_first_step_to_the_last() -> None:
