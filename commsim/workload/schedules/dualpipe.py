@@ -85,10 +85,9 @@ class _DualDevice:
 
     def _drain(self, number: int) -> None:
         """Write step 6; from its middle on, every weight gradient is deferred."""
-        backwards = 2 * (number + 1)
-        split_from = 2 * ((number + 1) // 2) + (number + 1) % 2
-        for turn in range(backwards):
-            self.backward(self.near if turn % 2 else self.far, split=turn >= split_from)
+        middle = number + 1
+        for turn in range(2 * middle):
+            self.backward(self.near if turn % 2 else self.far, split=turn >= middle)
 
     def forward(self, stage: int) -> None:
         self.actions.append(Action(Work.F, stage, self._take(Work.F, stage)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
+from random import Random
 
 import numpy as np
 import pytest
@@ -105,6 +106,22 @@ def test_the_order_is_the_fastest_of_all(table: list[list[int]]) -> None:
     assert slowest(router.speed, order) == best
     if slowest(router.speed, range(n)) == best:  # type: ignore[arg-type]
         assert order == list(range(n))
+
+
+def test_of_many_speeds_the_fastest_ring_is_found() -> None:
+    """The ways of five members have up to ten speeds: each of them may be the slowest of a ring."""
+    found = set()
+    for seed in range(60):
+        speeds = Random(seed).sample(range(10), 10)
+        table = [[0] * 5 for _ in range(5)]
+        for (a, b), speed in zip(combinations(range(5), 2), speeds, strict=True):
+            table[a][b] = table[b][a] = speed
+        router = Speeds(table)
+        order = _fast_order(router, tuple(range(5)), list(range(5)))  # type: ignore[arg-type]
+        best = max(slowest(router.speed, (0, *rest)) for rest in permutations(range(1, 5)))
+        assert slowest(router.speed, order) == best
+        found.add(best)
+    assert len(found) > 3
 
 
 @given(n=st.integers(3, 6), bits=st.integers(0, 2**15 - 1))

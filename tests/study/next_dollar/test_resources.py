@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, cluster_from
 from commsim.errors import ScenarioError
 from commsim.scenario import ScenarioFile
 from commsim.sections import decode
@@ -134,3 +134,19 @@ def test_layers_move_one_by_one_while_the_longest_gets_shorter(
     layers: list[int], busy: list[float], moved: list[int]
 ) -> None:
     assert balanced(layers, busy) == moved
+
+
+@pytest.mark.parametrize(
+    ("oversubscription", "uplinks", "now"), [(2, 1, "2:1"), (2, 4, "0.5:1"), (3, 0.5, "6:1")]
+)
+def test_uplinks_are_told_with_what_an_oversubscription_leaves(
+    oversubscription: float, uplinks: float, now: str
+) -> None:
+    file, _ = made(2, 2, 32, {})
+    section = {
+        "preset": "dgx-h100", "nodes": 2, "scale": {"uplinks": uplinks},
+        "fabric": {"kind": "fat_tree", "oversubscription": oversubscription, "nodes_per_leaf": 1},
+    }  # fmt: skip
+    cluster = cluster_from(section, "x")
+    found = {one.key: one.now for one in resources_of(file, cluster, "x")}
+    assert found["uplinks"] == now

@@ -15,7 +15,7 @@ from commsim.graph import OpKind
 from commsim.metrics import measure
 from commsim.study.replay import replay
 from commsim.traces import Trace, load_trace
-from commsim.traces.rebuild.communicators import inferred_groups
+from commsim.traces.rebuild.communicators import _fit, inferred_groups
 from commsim.traces.rebuild.rank import CollectiveCall
 from commsim.traces.rebuild.rank.communication_kernels import family_of, looks_like_communication
 
@@ -220,3 +220,28 @@ def test_a_dispatch_of_deepep_is_communication_and_not_compute(tmp_path: Path) -
     assert [(row.op, row.group) for row in trace.collectives] == [("dispatch", "DeepEP")]
     assert any("my_allreduce_kernel" in note for note in trace.notes)
     assert OpKind.COLLECTIVE in trace.graph().kind
+
+
+def gloo_calls(*spans: tuple[int, int]) -> list[tuple[int, CollectiveCall]]:
+    """Return all-reduces of some (start, end)."""
+    return [
+        (at, CollectiveCall(0, "all_reduce", 0, start, end, 5, size=64, library="gloo"))
+        for at, (start, end) in enumerate(spans)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "fit"),
+    [
+        ({0: gloo_calls((0, 10)), 1: gloo_calls((5, 12))}, (0.0, 2)),
+        ({0: gloo_calls((0, 10), (20, 30)), 1: gloo_calls((5, 12), (31, 40))}, (0.5, 2)),
+        ({0: gloo_calls((0, 10), (20, 30)), 1: gloo_calls((5, 12))}, (1.0, 0)),  # one made more
+        ({0: gloo_calls((0, 10))}, (1.0, 0)),  # nobody to make it with
+        ({0: gloo_calls((0, 10)), 1: gloo_calls((5, 12)), 2: gloo_calls((5, 17))}, (0.0, 7)),
+    ],
+)
+def test_how_well_calls_are_of_one_group(
+    calls: dict[int, list[tuple[int, CollectiveCall]]], fit: tuple[float, int]
+) -> None:
+    """Nobody leaves before another came; the ends of those that can be one lie close together."""
+    assert _fit(((0, 1, 2), "g"), calls, dict.fromkeys(range(3), 0)) == fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -296,3 +297,26 @@ def test_a_node_with_and_without_nvlink(
     """Two channels for each NVLink to a peer, and one for none; a power of two of them."""
     plan = PeerToPeer(replace(recorded("dgx_a100_1"), peer_nvlinks=nvlinks))
     assert (plan.chunk, plan.per_peer) == (chunk, per_peer)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "used", "nets", "asked", "channels"),
+    [
+        (16, 8, 1, None, 2),  # two for each of 16 ranks are four times the 8 that are used
+        (17, 8, 1, None, 1),
+        (17, 9, 1, None, 2),
+        (64, 8, 4, None, 4),  # one for each NIC at least
+        (64, 8, 0, None, 1),
+        (64, 8, 4, 3, 3),
+        (16, 8, 1, 0, 2),
+    ],
+)
+def test_older_releases_spread_few_channels_over_the_peers(
+    ranks: int, used: int, nets: int, asked: int | None, channels: int
+) -> None:
+    plan: Any = SimpleNamespace(
+        comm=SimpleNamespace(n_ranks=ranks, local_nets=nets),
+        knobs=SimpleNamespace(nchannels_per_net_peer=asked),
+        _by_bandwidth=lambda: False,
+    )
+    assert PeerToPeer._net_channels(plan, used) == channels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commsim.errors import ScenarioError
-from commsim.libraries.nccl.tuning.releases import release_of
+from commsim.libraries.nccl.tuning.releases import OLDEST, release_of
 from commsim.libraries.nccl.tuning.tables import DEFAULT_VERSION, tables_of, versions
 
 
@@ -82,3 +82,17 @@ def test_a_newer_release_chooses_as_the_newest_that_is_known(version: str) -> No
     assert release == "2.30"
     assert note.startswith(f"NCCL {version} is newer than 2.30, the newest that commsim knows")
     assert release_of("2.30.7") == ("2.30.7", ())
+
+
+@pytest.mark.parametrize(
+    ("version", "older"), [("2.18.0", False), ("2.17.9", True), ("1.30", True)]
+)
+def test_an_older_release_than_the_oldest_is_a_guess(version: str, older: bool) -> None:
+    release, notes = release_of(version)
+    assert bool(notes) is older
+    assert release == (OLDEST if older else version)
+    assert all(f"NCCL {version} is older than {OLDEST}" in note for note in notes)
+
+
+def test_what_has_no_number_is_taken_as_it_is() -> None:
+    assert release_of("master") == ("master", ())
