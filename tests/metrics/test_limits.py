@@ -362,3 +362,6 @@ def test_copies_are_weighed_with_the_transfers_over_their_links(
     ops = [{"copy_to_host": copy}, {"all_reduce": {"bytes": "256MiB"}}]
     result = run({"cluster": {"preset": preset}, "workload": {"program": {"ranks": {"all": ops}}}})
     assert [f"{one.kind} {one.resource} {one.where}" for one in result.limits] == found
+    for one in result.limits:
+        if one.resource == "pcie":  # large, so that twice the bandwidth is half of the time
+            assert one.halved_s == pytest.approx(one.removed_s / 2, rel=0.01)

@@ -146,3 +146,6 @@ def test_what_carries_less_than_a_byte_in_the_step_has_a_share_too() -> None:
     """Half of what 100 ps have room for on a link of 1 GB/s; nothing of one without bandwidth."""
     links = link_use([1e9, 0.0], [{0: 0.05, 1: 0.05}], [(0, 0, 100, 0.01)])
     assert utilization(run(links, 100)).share.tolist() == [pytest.approx(0.5), 0.0]
+    over_time = use_over_time(run(links, 100), np.array([0]))
+    assert over_time.share.tolist() == [pytest.approx(0.5)]
+    assert use_over_time(run(links, 100), np.array([1])).share.tolist() == [0.0]

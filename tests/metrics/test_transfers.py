@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from helpers.hand_made import link_use, timeline
 
 import commsim as cs
+from commsim.cluster import cluster_from
 from commsim.graph import GraphBuilder
 from commsim.libraries import Ideal
 from commsim.metrics.critical_path import critical_path
-from commsim.metrics.transfers import transfer_limits
+from commsim.metrics.transfers import _FASTER, transfer_limits
 from commsim.study.bench import bench
 from commsim.timeline import Cause, LinkUse, Timeline
 
@@ -128,3 +130,15 @@ def test_a_kind_off_the_path_is_told_by_its_first_transfer() -> None:
     assert [found.names[at] for at in found.resource[1:]] == ["nvlink"] * 2
     assert found.share.tolist() == pytest.approx([0, 0.5, 0.5])
     assert np.all(found.resource[:1] == -1)
+
+
+@pytest.mark.parametrize("preset", ["alps", "pcie-a100", "dgx-1v", "gb200-nvl72"])
+def test_links_of_a_kind_are_tried_at_twice_their_bandwidth(preset: str) -> None:
+    links = cs.Cluster.preset(preset).links
+    kinds = [kind for kind in dict.fromkeys(links.kinds) if kind in _FASTER]
+    assert kinds
+    for kind in kinds:
+        section = {"preset": preset, "scale": msgspec.to_builtins(_FASTER[kind])}
+        faster = cluster_from(section, "x").links
+        mine = np.array(links.kinds) == kind
+        assert faster.capacity[mine] == pytest.approx(2 * links.capacity[mine])

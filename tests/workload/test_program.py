@@ -15,6 +15,7 @@ from commsim.libraries import LibrarySection, make_library
 from commsim.sections import decode
 from commsim.timeline import Timeline
 from commsim.workload import ProgramSection, build_program
+from commsim.workload.program_groups import ranks_text
 
 MS = 10**9
 
@@ -249,3 +250,9 @@ ranks:
     wait = [graph.op_name(op) for op in range(len(graph))].index("wait s")
     deps: Any = graph.dep_op[graph.dep_ptr[wait] : graph.dep_ptr[wait + 1]]
     assert deps.tolist() == [1]
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17])
+def test_a_list_of_ranks_is_told_up_to_the_sixteenth(count: int) -> None:
+    shown = ", ".join(map(str, range(min(count, 16))))
+    assert ranks_text(range(count)) == f"[{shown}{', ...' if count == 17 else ''}]"

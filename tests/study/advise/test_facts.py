@@ -77,6 +77,15 @@ def test_the_largest_layer_by_its_state(settings: dict[str, Any], width: int) ->
     )
 
 
+@pytest.mark.parametrize(("vocab", "name"), [(160, "layer 0"), (640, "head")])
+def test_the_largest_layer_counts_its_experts(vocab: int, name: str) -> None:
+    """A layer of some 300 parameters with four experts of 2 x 8 x 32 and more: 2,400 in all; the
+    head has 8 of each word, and a norm."""
+    experts = {"experts": 4, "top_k": 2, "expert_ffn": 32}
+    line = told(worker(1, model={**SMALL, "vocab": vocab, "experts": experts}))[1]
+    assert line.startswith(f"largest layer: {name}, ")
+
+
 def idle(one: Any, size: int, ranks: int) -> float:
     plan = one.library.plan(Request("all_reduce", size, tuple(range(ranks))), one.cluster)
     return float(plan.idle)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commsim.traces.formats import EventKind
 from commsim.traces.rebuild.rank.calls import ThreadCall
 from commsim.traces.rebuild.rank.streams import (
     SLACK,
@@ -20,6 +21,7 @@ from commsim.traces.rebuild.rank.streams import (
     _last_fit,
     _next_work,
     _queues,
+    _recorded,
 )
 
 THREAD = ("1", "1")
@@ -100,3 +102,46 @@ def test_each_op_waits_for_another_once() -> None:
 def test_which_calls_communicate() -> None:
     names = ("record_param_comms", "c10d::x", "nccl:x", "aten::record_param_comms", "nccl")
     assert [_communicates(name) for name in names] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, [(0, 1)]),
+        ({"source": [1], "target": [0]}, [(1, 0)]),
+        ({"record": 7}, []),  # a record that is not in the recording
+        ({"wait": 7}, []),
+        ({"stream": "c"}, []),
+        ({"source": []}, []),  # nothing was recorded before
+        ({"target": []}, []),
+        ({"ends": 100 + SLACK}, [(0, 1)]),
+        ({"ends": 100 + SLACK + 1}, []),  # it ended after the other began
+    ],
+)
+def test_a_recorded_wait_is_of_the_last_before_its_record_and_the_next_after_it(
+    changed: dict[str, Any], found: list[tuple[int, int]]
+) -> None:
+    """Calls 1 and 2, at 10 and 20: an event is recorded on stream a, which stream b waits for."""
+    given: dict[str, Any] = {
+        "record": 1, "wait": 2, "stream": "a", "source": [0], "target": [1], "ends": 100,
+    } | changed  # fmt: skip
+    first, second = Queue([5] * len(given["source"]), given["source"]), given["target"]
+    event = SimpleNamespace(
+        args=SimpleNamespace(waits_for=given["record"], waits_for_stream=given["stream"]),
+        correlation=given["wait"], stream="b",
+    )  # fmt: skip
+    other = SimpleNamespace(args=None)
+    events = SimpleNamespace(
+        kind=np.array([EventKind.KERNEL, EventKind.CUDA_SYNC, EventKind.CUDA_SYNC]),
+        named=lambda which: np.array(
+            [which(name) for name in ("Stream Wait Event", "Stream Wait Event", "Stream Sync")]
+        ),
+        take=lambda mask: [
+            one for one, kept in zip((other, event, other), mask, strict=True) if kept
+        ],
+    )
+    activity = rank(starts=[100, 100], ends=[given["ends"]] * 2)
+    activity.file = SimpleNamespace(events=events)
+    activity.calls = {number: SimpleNamespace(index=number) for number in (1, 2)}
+    issue: Any = SimpleNamespace(streams={"a": first, "b": Queue([25] * len(second), second)})
+    assert list(_recorded(activity, issue)) == found
