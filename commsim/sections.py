@@ -51,24 +51,28 @@ class Durations(tuple[int, ...]):
     __slots__ = ()
 
 
-def decode(data: Any, kind: type[T], where: str) -> T:
+def decode(data: Any, kind: type[T], where: str, *, path: str = "") -> T:
     """Return `data` as a `kind`; `where` is the file (or flag) that errors should name.
+
+    `path` leads to `data` from there: "library".
 
     Raises:
         ScenarioError: with the path of the offending field and, for a misspelt one, the
             nearest known name.
     """
-    for path, value in _numbers(data, ""):
+    file = f"{where}: " if where else ""
+    for place, value in _numbers(data, path):
         if not math.isfinite(value):
-            raise ScenarioError(f"{where}: {path.lstrip('.')}: {value} is not a number to use.")
+            raise ScenarioError(f"{file}{place.lstrip('.')}: {value} is not a number to use.")
     try:
         return _convert(data, kind)
     except msgspec.ValidationError as error:
         from commsim.setting_errors import told  # looks at types: only where one is wrong
 
-        raise ScenarioError(f"{where}: {told(str(error), kind, data, _convert)}") from None
+        what = told(str(error), kind, data, _convert, path=path)
+        raise ScenarioError(f"{file}{what}") from None
     except UnicodeEncodeError as error:
-        raise ScenarioError(f"{where}: {error.object!r} is not text (half a surrogate).") from None
+        raise ScenarioError(f"{file}{error.object!r} is not text (half a surrogate).") from None
 
 
 def _convert(data: Any, kind: type[T]) -> T:

@@ -25,15 +25,17 @@ _EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`(?:, got `[a-z]+`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
-def told(message: str, kind: type, data: Any, convert: Callable[[Any, Any], Any]) -> str:
+def told(
+    message: str, kind: type, data: Any, convert: Callable[[Any, Any], Any], *, path: str = ""
+) -> str:
     """Return a message of msgspec's in our words: the field's path first, then what to do.
 
-    `convert` (value, type) is how values are read.
+    `convert` (value, type) is how values are read; `path` leads to `data`.
     """
     match = _PATH.match(message)
     assert match is not None  # any text matches
     what, steps = match["what"], written_steps(match["path"] or "", kind, data, convert)
-    path = ".".join(steps)
+    above, path = path, ".".join((path, *steps)).lstrip(".")
     unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
     expected = _EXPECTED.fullmatch(what)
     if unknown:
@@ -44,12 +46,12 @@ def told(message: str, kind: type, data: Any, convert: Callable[[Any, Any], Any]
         what = f"unknown setting {field!r}.{hint}{listing}"
         path = f"{path}.{field}".lstrip(".")
     elif missing:
-        inside_a_list = [f"{path}.{missing['field']}".lstrip(".")]
+        inside_a_list = [".".join((*steps, missing["field"]))]
         lacking = [repr(name) for name in _lacking(data, kind) or inside_a_list]
         what = f"the setting {lacking[0]} is missing."
         if len(lacking) > 1:
             what = f"the settings {', '.join(lacking[:-1])} and {lacking[-1]} are missing."
-        path = ""
+        path = above
     elif choice:
         options = choices_at(kind, steps)
         hint = value_hint(choice["value"]) or did_you_mean(choice["value"], options)

@@ -86,6 +86,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
         "null": "",
     }
 )
+_SHOWN = 40  # characters of a value that messages show
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):1")
 
 
@@ -119,13 +120,34 @@ def type_error_text(expected: str, value: Any) -> str:
         hint = f" Did you mean {{preset: {value}}}?" if re.fullmatch(r"[\w.-]+", value) else ""
     if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
         hint = f" Write it in quotes: '{value}' (behind --set in two kinds: \"'{value}'\")."
+    if isinstance(value, float) and value.is_integer() and "a whole number" in words:
+        return f"{value} is written as a fraction. Write {_cut(f'{value:.0f}')}."
+    if "list" in wanted and isinstance(value, Mapping) and all(_is_place(key) for key in value):
+        hint = f" Write the whole list: {_cut(_flow(list(value.values())))}." if value else ""
     return f"{_shown(value)} is not {wanted}.{hint}"
 
 
+def _is_place(key: Any) -> bool:
+    """Return whether a key is how `--set` names a place in a list."""
+    return str(key).isdecimal()
+
+
 def _shown(value: Any) -> str:
+    return _cut(repr(value) if isinstance(value, str) else _flow(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML has it on one line: {compute: 5ms}."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_flow(key)}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_flow(each) for each in value) + "]"
+    return str(value)

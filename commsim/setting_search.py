@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from commsim.setting_paths import paths_of
-from commsim.setting_types import struct_in, type_at, value_at
+from commsim.setting_types import fields_at, struct_in, type_at, value_at
 
 __all__ = ["settings_meant"]
 
@@ -27,7 +27,8 @@ def settings_meant(
     """Return the paths that end in the `words` which a user wrote behind `above`, one or two.
 
     The most of the words count first, then the place nearest to `above`, then what `data` has
-    already; words behind those of a section become the nearest that it has. `section`: settings
+    already; words behind those of a section become the nearest that it has. A first word is left
+    out if the second is a setting here: "cluster" where a cluster is read. `section`: settings
     stand below the words, so that no single value is meant.
     """
     for length in range(len(words), 0, -1):
@@ -41,6 +42,8 @@ def settings_meant(
                 found = _spelled(inner, found, ".".join(words[length:]))
             if found:
                 return [".".join((*place, one)) for one in found] if len(found) <= _FEW else []
+    if words[1:] and words[1] in fields_at(kind, above):
+        return settings_meant(kind, words[1:], data, above=above, section=section)
     return []
 
 

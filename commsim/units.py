@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from commsim.errors import UnitError
@@ -48,6 +50,7 @@ MOST_BYTES = 2**62
 MOST_PICOSECONDS = 2**62
 """53 days: of times below it, the sum of two and every difference fit in 64 bits."""
 _WRITTEN_OUT = 1e300  # no float holds every larger integer
+_ZERO = (0, "0")  # of any unit
 _SHOWN = 48  # characters of a quantity that messages show
 
 _DURATION = {"s": 10**12, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
@@ -82,7 +85,7 @@ class Bandwidth(float):
 
 def parse_duration(text: Any) -> Duration:
     """Read "3us" as 3,000,000 picoseconds. Zero is allowed; negative raises UnitError."""
-    value = _parse(text, _DURATION, "a time", "ms") if text != 0 else 0.0
+    value = _parse(text, _DURATION, "a time", "ms", parse_duration) if text not in _ZERO else 0.0
     if value > MOST_PICOSECONDS:
         raise _too_long(_shown(text))
     return Duration(round(value))
@@ -90,7 +93,7 @@ def parse_duration(text: Any) -> Duration:
 
 def parse_size(text: Any) -> Size:
     """Read "25MiB" as bytes; a fraction of a byte raises UnitError, as does a negative size."""
-    value = _parse(text, _SIZE, "a size", "MiB") if text != 0 else 0.0
+    value = _parse(text, _SIZE, "a size", "MiB", parse_size) if text not in _ZERO else 0.0
     if value > MOST_BYTES:
         raise UnitError(f"{_shown(text)} is larger than commsim can hold (4 EiB).")
     whole = round(value)  # "8.2GB" is a whole number of bytes, though not one in binary floats
@@ -101,7 +104,7 @@ def parse_size(text: Any) -> Size:
 
 def parse_bandwidth(text: Any) -> Bandwidth:
     """Read "400Gbps" as 50e9 bytes per second; UnitError below 1 bps and above 1e18 bytes/s."""
-    value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps")
+    value = _parse(text, _BANDWIDTH, "a bandwidth", "Gbps", parse_bandwidth)
     if value <= 0:
         raise UnitError(f"{_shown(text)}: a bandwidth must be above zero.")
     if value < LEAST_BANDWIDTH:
@@ -137,33 +140,46 @@ def _too_long(what: str) -> UnitError:
     return UnitError(f"{what} is longer than commsim can hold ({format_time(MOST_PICOSECONDS)}).")
 
 
-def _parse(text: Any, units: dict[str, Any], what: str, likely: str) -> float:
-    """Return the value in base units, or raise UnitError naming the likely spelling."""
+def _parse(
+    text: Any, units: dict[str, Any], what: str, likely: str, read: Callable[[Any], object]
+) -> float:
+    """Return the value in base units, or raise UnitError naming a spelling that `read` takes."""
     shown, known = _shown(text), _listing(units)
     wrong = UnitError(f"{shown} is not {what}. Write a number and a unit, like '1{likely}'.")
+    impossible = UnitError(f"{shown}: {what} cannot be negative or infinite.")
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise wrong
     if not isinstance(text, str):
         if not -_WRITTEN_OUT < text < _WRITTEN_OUT:
             raise wrong
-        raise UnitError(f"{shown} has no unit. Did you mean '{text:.12g}{likely}'? Units: {known}.")
+        text = f"{text:.12g}"
     match = _NUMBER.match(text)
     if not match:
         raise wrong
     number, unit = float(match[1]), match[2]
+    if number < 0:
+        raise impossible
     if not unit:
-        raise UnitError(
-            f"{shown} has no unit. Did you mean '{text.strip()[:_SHOWN]}{likely}'? Units: {known}."
-        )
+        hint = _hint([f"{match[1]}{likely}"], read)
+        raise UnitError(f"{shown} has no unit.{hint} Units: {known}.")
     if unit not in units:
         fold = [each for each in units if each.lower() == unit.lower()] or _begun(unit, units)
-        named = " or ".join(f"'{match[1][:_SHOWN]}{one}'" for one in fold[:2])
-        hint = f" Did you mean {named}?" if fold else ""
+        hint = _hint([f"{match[1]}{one}" for one in fold[:2]], read)
         raise UnitError(f"{shown}: unknown unit {_shown(unit)}.{hint} Units: {known}.")
     value = number * float(units[unit])
-    if not math.isfinite(value) or value < 0:
-        raise UnitError(f"{shown}: {what} cannot be negative or infinite.")
+    if not math.isfinite(value):
+        raise impossible
     return value
+
+
+def _hint(spellings: list[str], read: Callable[[Any], object]) -> str:
+    """Ask whether one of some spellings is meant: those that would be taken."""
+    taken = []
+    for one in spellings:
+        with suppress(UnitError):
+            read(one)
+            taken += [f"'{one}'"] if len(one) <= _SHOWN else []
+    return f" Did you mean {' or '.join(taken)}?" if taken else ""
 
 
 def _begun(unit: str, units: dict[str, Any]) -> list[str]:

@@ -3,8 +3,8 @@ Strict YAML: read a small, untrusted file into plain dicts, lists, text and numb
 
 Safe tags only, no key twice, no file over 1 MiB or of more values than anybody writes, no alias
 that unpacks to millions of nodes.
-Scalars follow YAML 1.2's core schema: `1e9` is a number, and `no`, `1:30` and `2024-01-01`
-are text, as people mean them.
+Scalars follow YAML 1.2's core schema: `1e9` is a number (a whole one), and `no`, `1:30` and
+`2024-01-01` are text, as people mean them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_WRITTEN = 50_000  # keys and values: PyYAML takes two seconds for so many
 MAX_NODES = 200_000  # with aliases unpacked
 MAX_DEPTH = 64
 _MOST_DIGITS = 4_000  # more take long to read, and Python refuses 4,300
+_EXACT = 2**53  # a float holds every whole number below it
 
 
 class _Loader(yaml.SafeLoader):
@@ -77,7 +78,15 @@ def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(text)
 
 
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float:
+    """Read 1e3 as the whole number that people mean by it, where counts are asked for too."""
+    number = float(loader.construct_yaml_float(node))
+    whole = "e" in node.value.lower() and number.is_integer() and abs(number) < _EXACT
+    return int(number) if whole else number
+
+
 _Loader.add_constructor("tag:yaml.org,2002:int", _decimal)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read_own_yaml(path: Path) -> Any:

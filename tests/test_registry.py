@@ -99,7 +99,7 @@ def test_a_library_of_a_user_with_settings_of_its_own() -> None:
     assert time(slower=2.0) == pytest.approx(2 * time(), rel=0.03)
     with pytest.raises(cs.ScenarioError, match=r"library\.channels: means nothing to library slow"):
         time(channels=2)
-    with pytest.raises(cs.ScenarioError, match=r"library: slower: 'much' is not a number"):
+    with pytest.raises(cs.ScenarioError, match=r"library\.slower: 'much' is not a number"):
         time(slower="much")
 
 

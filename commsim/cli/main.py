@@ -24,6 +24,7 @@ import click
 from commsim._version import __version__
 from commsim.cli.commands import COMMANDS, load
 from commsim.cli.terminal import (
+    closed_stream,
     named_stdout,
     never_failing,
     output_refused,
@@ -36,6 +37,8 @@ from commsim.errors import CommsimError, did_you_mean
 __all__ = ["call", "commsim", "entry"]
 
 _LONG = re.compile(r"[^\s:]{500,}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # messages have lines and tabs
+_TWO_LINES = re.compile(r"[^\n/]*\n[^\n/]*")  # in a name that a path has
 _INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # as shells report the signals
 
 
@@ -125,8 +128,8 @@ def entry() -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # NumPy's OpenBLAS starts a thread per core when it is loaded, for matrices larger than ours.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A shell's `>&-` leaves none: what is printed goes nowhere, and files are written all the same.
-    sys.stdout = sys.stdout or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
+    # A shell's `>&-` leaves none: files are written all the same.
+    sys.stdout = sys.stdout or closed_stream()
     sys.stderr = sys.stderr or io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = named_stdout(sys.stdout)
@@ -166,12 +169,12 @@ def call(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         told = io.StringIO()
         error.show(told)
-        click.echo(_shown(told.getvalue()), nl=False, err=True)
+        click.echo(_shown(told.getvalue(), arguments), nl=False, err=True)
         return error.exit_code
     except SystemExit:  # click leaves so where nobody reads what it prints
         return _PIPE_CLOSED
     except CommsimError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code, arguments)
     except (KeyboardInterrupt, click.Abort) as error:
         if isinstance(error.__cause__ or error, _Terminated):  # click makes an Abort of it
             return _fail("terminated.", _TERMINATED)
@@ -189,16 +192,24 @@ def call(arguments: Sequence[str]) -> int:
         return _PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}.", 2)
+        return _fail(f"{where}{error.strerror or error}.", 2, arguments)
     except MemoryError:
         return _fail("out of memory. Simulate fewer ranks, steps or sizes at once.", 2)
 
 
-def _fail(message: str, code: int) -> int:
-    click.echo(f"commsim: {_shown(message)}", err=True)
+def _fail(message: str, code: int, arguments: Sequence[str] = ()) -> int:
+    click.echo(f"commsim: {_shown(message, arguments)}", err=True)
     return code
 
 
-def _shown(message: str) -> str:
-    """Return a message in which a word of hundreds of characters does not hide what it says."""
+def _shown(message: str, arguments: Sequence[str]) -> str:
+    """Return a message in which nothing that it quotes hides what it says.
+
+    Words of hundreds of characters are cut; control characters are escaped, ends of lines where
+    they are of the `arguments`: messages have some of their own.
+    """
+    for name in _TWO_LINES.findall("/".join(arguments)):
+        if name.strip():
+            message = message.replace(name, name.replace("\n", r"\n"))
+    message = _CONTROL.sub(lambda one: one[0].encode("unicode_escape").decode(), message)
     return _LONG.sub(lambda word: f"{word[0][:60]}... ({len(word[0]):,} characters)", message)

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _AUTO = "auto"
+_MOST_CHANNELS = 1_024  # each is planned by itself, in 2 ms
+_MOST_PIECES = 65_536  # 1 GiB in pieces of 16 KiB: more take a minute message by message
 
 
 class LibraryKind(msgspec.Struct, frozen=True):
@@ -166,12 +168,23 @@ def usual_library(cluster: Cluster | None) -> str:
     return "gloo" if cluster.gpu(0).device == "cpu" else "nccl"
 
 
-def make_library(section: LibrarySection, cluster: Cluster | None = None) -> Library:
+def make_library(
+    section: LibrarySection, cluster: Cluster | None = None, *, where: str = ""
+) -> Library:
     """Return the library that a section describes, for work on `cluster`.
+
+    `where` is the file (or flag) that errors should name.
 
     Raises:
         ScenarioError: an unknown library or algorithm, or a setting that means nothing to it.
     """
+    try:
+        return _made(section, cluster)
+    except ScenarioError as error:
+        raise type(error)(f"{where}: {error}" if where else str(error)) from None
+
+
+def _made(section: LibrarySection, cluster: Cluster | None) -> Library:
     auto = section.name == _AUTO
     kind = LIBRARIES.get(usual_library(cluster) if auto else section.name, "library.name")
     for setting, value in section.settings.items():
@@ -182,27 +195,32 @@ def make_library(section: LibrarySection, cluster: Cluster | None = None) -> Lib
             )
         if isinstance(value, int) and value < 0:
             raise ScenarioError(f"library.{setting}: must not be negative; 0 chooses by itself.")
-    return kind.make(decode(dict(section.settings), kind.settings, "library"))
+    return kind.make(decode(dict(section.settings), kind.settings, "", path="library"))
 
 
 @register_library("ideal", IdealSettings, "the textbook: a named algorithm on the links alone")
 def _ideal(settings: IdealSettings) -> Library:
+    for setting, most in (("channels", _MOST_CHANNELS), ("pieces", _MOST_PIECES)):
+        if getattr(settings, setting) > most:
+            raise ScenarioError(
+                f"library.{setting}: too many. Give at most {most:,}; 0 chooses by itself."
+            )
     return Ideal(settings.algo, channels=settings.channels, pieces=settings.pieces)
 
 
 @register_library("nccl", NcclSettings, "NCCL between GPUs")
 def _nccl(settings: NcclSettings) -> Library:
     """Return NCCL; `algo` and `proto` are other words for NCCL_ALGO and NCCL_PROTO."""
-    from commsim.libraries.nccl.plans import Nccl
+    from commsim.libraries.nccl import Algorithm, Nccl, Protocol, check_list
 
     env = dict(settings.env)
     algo, custom = settings.algo, None
     if algo is not None and is_msccl_file(algo):
         custom = load_msccl(algo)
         algo = None
-    for word, variable, value in (
-        ("algo", "NCCL_ALGO", algo),
-        ("proto", "NCCL_PROTO", settings.proto),
+    for word, variable, value, known in (
+        ("algo", "NCCL_ALGO", algo, list(Algorithm)),
+        ("proto", "NCCL_PROTO", settings.proto, list(Protocol)),
     ):
         if value is None:
             continue
@@ -210,6 +228,8 @@ def _nccl(settings: NcclSettings) -> Library:
             raise ScenarioError(
                 f"library.{word} and library.env.{variable} both choose. Give one of them."
             )
+        # NCCL would call it by its variable, which nobody wrote.
+        check_list(value, [each.name for each in known], variable=f"library.{word}")
         env[variable] = value
     return Nccl(
         version=settings.version or "2.27", env=env, launch=settings.launch or "gpu", custom=custom

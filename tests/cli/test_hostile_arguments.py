@@ -26,6 +26,10 @@ ODD = {
     "convert x.csv y.npz --nodes 2": "--nodes: is of a recipe",
     "convert x.csv y.npz --set cluster.nodes=2": "--set: is of a recipe",
     f"run ddp --set workload.training.data_parallel.bucket={'9' * 400}MiB": "999...",
+    "run 1f1b --limit 0": "'0': nothing runs in no memory. Give a size like '8GiB'.",
+    "run 1f1b --limit 0MiB": "'0MiB': nothing runs in no memory. Give a size like '8GiB'.",
+    "run 1f1b --limit -1": "'-1': a size cannot be negative or infinite.",
+    "run ring-all-reduce --set library.channels=1e6": "too many. Give at most 1,024",
     "run 1f1b --set workload.pipeline.stages=1000000000": "1,000,000,000 x 1 stages are more than",
 }
 
@@ -36,6 +40,26 @@ def test_odd_arguments(line: str, told: str, capsys: pytest.CaptureFixture[str])
     error = capsys.readouterr().err
     assert told in error
     assert len(error) < 400
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "no/new\nline.yaml"], r"commsim: no/new\nline.yaml: there is no such file."),
+        (["run", "no//new\n\nline.yaml"], r"commsim: no/new\n\nline.yaml: there is no such file."),
+        (
+            ["run", "no/\x1b[31mred\r.yaml"],
+            r"commsim: no/\x1b[31mred\r.yaml: there is no such file.",
+        ),
+    ],
+)
+def test_names_with_control_characters_stay_on_one_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(told)
+    assert error.count("\n") == 1
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -59,11 +83,13 @@ def test_a_scenario_from_a_pipe(line: str, tmp_path: Path) -> None:
     assert "step time" in done.stdout
 
 
-def test_a_closed_output_stops_nothing(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
+def test_a_closed_output_is_said_and_files_are_written(tmp_path: Path) -> None:
+    page, told = tmp_path / "page.html", "commsim: standard output: is closed.\n"
     done = shell(f"commsim run 1f1b -o {page} -q >&-")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (2, told)
     assert page.is_file()
+    done = shell("commsim --help >&-")
+    assert (done.returncode, done.stderr) == (2, told)
     assert shell("commsim run no-such >&- 2>&-").returncode == 2
 
 

@@ -40,6 +40,18 @@ ANSWERS = [
     ("cluster=dgx-h100", "Did you mean {preset: dgx-h100}?"),
     ("cluster.preset=h100", "Did you mean 'oci-h100', 'hgx-h100' or 'dgx-h100'?"),
     ("library=ideal", "write library: {name: ideal}."),
+    (
+        "library.version=2.27",
+        "quickstart.yaml: library.version: 2.27 is not text. Write it in quot",
+    ),
+    ("library={name: ideal, channels: x}", "quickstart.yaml: library.channels: 'x' is not a whole"),
+    ("library.algo=treee", "quickstart.yaml: library.algo=treee: 'treee' is none of Tree, Ring,"),
+    ("library.proto=LLL", "library.proto=LLL: 'LLL' is none of LL, LL128, Simple. Did you mean"),
+    ("cluster.nodes=3.0", "cluster.nodes: 3.0 is written as a fraction. Write 3."),
+    (
+        "workload.program.ranks.7.0.compute=5ms",
+        "{0: {compute: 5ms}} is not a list. Write the whole list: [{compute: 5ms}].",
+    ),
     ("library.version=2.27", "'2.27' (behind --set in two kinds: \"'2.27'\")."),
 ]
 
@@ -133,11 +145,30 @@ def test_an_option_that_is_a_setting_is_answered_with_its_path(
 
 
 @pytest.mark.parametrize("command", [["bench", "all_reduce", "--cluster"], ["topo"]])
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("nic.bandwidth=200Gbps", "overrides.nic.bandwidth"),
+        ("cluster.overrides.nic.bandwidth=200Gbps", "overrides.nic.bandwidth"),
+        ("cluster.overrides.nic.bandwidht=200Gbps", "overrides.nic.bandwidth"),
+        ("cluster.nodes=4", "nodes"),
+    ],
+)
 def test_a_setting_of_a_cluster_is_named_by_its_path_in_the_cluster(
-    command: list[str], capsys: pytest.CaptureFixture[str]
+    command: list[str], setting: str, path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = [*command, "dgx-h100", "--set", "nic.bandwidth=200Gbps"]
-    assert "Write overrides.nic.bandwidth. Known" in error_of(line, capsys)
+    line = [*command, "dgx-h100", "--set", setting]
+    assert f"Write {path}. Known" in error_of(line, capsys)
+
+
+@pytest.mark.parametrize("value", ["-5", "'-5'", "-4G", "9e18", "0.3", "'" + "9" * 60 + "'"])
+def test_no_size_is_suggested_that_would_be_refused(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setting = f"workload={{collectives: [{{op: all_reduce, bytes: {value}}}]}}"
+    told = error_of(["run", "quickstart", "--set", setting], capsys)
+    assert "bytes: " in told
+    assert "Did you mean" not in told
 
 
 def test_equally_near_words_are_all_named_and_far_ones_never() -> None:

@@ -56,6 +56,17 @@ def test_scalars_are_what_people_mean() -> None:
     assert data == {"a": 1e9, "b": "no", "c": "1:30", "d": 8, "e": "2024-01-01", "f": None}
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("1e3", int), ("1.5E+3", int), ("-2e0", int), ("1.5", float), ("3.0", float), ("1e-3", float),
+     ("1e16", float), ("1e400", float)],
+)  # fmt: skip
+def test_a_whole_number_with_an_exponent_is_one(text: str, kind: type) -> None:
+    value = parse_yaml(text, "f")
+    assert value == float(text)
+    assert type(value) is kind
+
+
 def test_sets_change_a_copy() -> None:
     data = {"a": {"b": [1, {"c": 2}]}}
     assert apply_sets(data, ["a.b.1.c=5GiB", "x.y=[1, 2]"]) == {

@@ -29,7 +29,7 @@ from commsim.cli.terminal.params import (
 )
 from commsim.cli.terminal.progress import ProgressLine, working
 from commsim.cli.terminal.result_text import columns, limits_table, summary, what_if_table
-from commsim.cli.terminal.streams import named_stdout, never_failing
+from commsim.cli.terminal.streams import closed_stream, named_stdout, never_failing
 
 __all__ = [
     "INPUT",
@@ -44,6 +44,7 @@ __all__ = [
     "OutputFolder",
     "Percent",
     "ProgressLine",
+    "closed_stream",
     "cluster_option",
     "clusters",
     "columns",

@@ -14,6 +14,7 @@ import click
 
 from commsim.cli.terminal.complete import clusters, settings
 from commsim.cli.terminal.numbers import Checked, Count
+from commsim.errors import UnitError
 from commsim.units import parse_size
 
 __all__ = [
@@ -137,12 +138,20 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     return value
 
 
+def _memory(text: str) -> int:
+    """Return a size of memory in which something can run. Raises UnitError."""
+    size = parse_size(text)
+    if not size:
+        raise UnitError(f"{text!r}: nothing runs in no memory. Give a size like '8GiB'.")
+    return size
+
+
 def _within(ctx: click.Context, _: click.Parameter, size: str | None) -> None:
     """Let the command take that much memory."""
     if size is not None:
         from commsim.limits import limited_to
 
-        ctx.with_resource(limited_to(parse_size(size)))
+        ctx.with_resource(limited_to(_memory(size)))
 
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -164,7 +173,7 @@ json_option: _Decorator = click.option(
 )
 limit_option: _Decorator = click.option(
     "--limit",
-    type=Checked(parse_size),
+    type=Checked(_memory),
     metavar="SIZE",
     expose_value=False,
     callback=_within,

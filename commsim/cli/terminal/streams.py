@@ -4,11 +4,13 @@ Standard output and error where they refuse what is printed: a full disk, a lost
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["named_stdout", "never_failing"]
+__all__ = ["closed_stream", "named_stdout", "never_failing"]
 
 
 class _Stream(io.RawIOBase):
@@ -36,6 +38,11 @@ class _Stream(io.RawIOBase):
 
     def isatty(self) -> bool:
         return bool(self._raw.isatty())
+
+
+def closed_stream() -> io.TextIOWrapper:
+    """Return a stream that refuses what is printed, as one does that a shell has closed."""
+    return open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
 
 
 def never_failing(stream: io.TextIOWrapper) -> io.TextIOWrapper:
@@ -68,4 +75,5 @@ def _ignore(_: OSError) -> None:
 
 
 def _named(error: OSError) -> None:
-    raise OSError(error.errno, error.strerror, "standard output") from None
+    told = "is closed" if error.errno == errno.EBADF else error.strerror
+    raise OSError(error.errno, told, "standard output") from None

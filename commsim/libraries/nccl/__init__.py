@@ -12,7 +12,12 @@ from commsim.libraries.nccl.plans import Nccl
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import PAIRWISE, usual_launch
 from commsim.libraries.nccl.topology import cluster_from_xml, cluster_xml, path_tables, view_text
-from commsim.libraries.nccl.tuning import release_of, starts_channels_slowly, tables_of
+from commsim.libraries.nccl.tuning import (
+    check_list,
+    release_of,
+    starts_channels_slowly,
+    tables_of,
+)
 
 __all__ = [
     "PAIRWISE",
@@ -20,6 +25,7 @@ __all__ = [
     "Choice",
     "Nccl",
     "Protocol",
+    "check_list",
     "cluster_from_xml",
     "cluster_xml",
     "communicator_of",

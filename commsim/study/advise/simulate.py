@@ -61,7 +61,7 @@ class Worker:
         # One stack for all layouts: what differs between two of them is the layout.
         self.section: TrainingSection = with_stack(file.workload.training)
         self.cluster: Cluster = build_cluster(file.cluster, scenario.where)
-        self.library: Library = make_library(file.library, self.cluster)
+        self.library: Library = make_library(file.library, self.cluster, where=scenario.where)
         self._slowdown = file.engine.overlap_slowdown
         self.judge = Judge(self.section, self.cluster, self.library, slows=self._slowdown)
 

@@ -71,7 +71,7 @@ def _made(scenario: Scenario, dead: Collection[tuple[int, int]] = ()) -> Hardwar
     cluster = (
         None if file.cluster is None else build_cluster(file.cluster, scenario.where, dead=dead)
     )
-    return cluster, make_library(file.library, cluster)
+    return cluster, make_library(file.library, cluster, where=scenario.where)
 
 
 def idle_gpus(graph: Graph, cluster: Cluster | None) -> list[str]:

@@ -67,7 +67,7 @@ def run_jobs(
         raise ScenarioError(f"{where}: need a cluster to run on, and at least one job.")
     progress("building the work")
     cluster = build_cluster(file.cluster, scenario.where)
-    library: Library = make_library(file.library, cluster)
+    library: Library = make_library(file.library, cluster, where=scenario.where)
     ranks = placed(sections, cluster, where)
     jobs = [
         _job(scenario, section, mine, cluster, library, f"{where}.{at}.workload")

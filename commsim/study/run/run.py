@@ -151,7 +151,7 @@ def run_once(
     strike = None if draw is None or cluster is None else draw(cluster)
     if strike is not None and cluster is not None:
         cluster = degraded(cluster, strike.faults)
-        library = make_library(file.library, cluster)
+        library = make_library(file.library, cluster, where=scenario.where)
     kind = chosen_kind(file.workload, where=f"{scenario.where}: workload")
     if kind == "trace":
         library = Recorded() if cluster is None else library

@@ -127,6 +127,8 @@ def test_zero_bytes_take_the_latency() -> None:
         (LibrarySection("ncl"), "Available: ideal"),
         (LibrarySection(algo="trees"), "Did you mean 'tree'"),
         (LibrarySection(channels=-1), "library.channels"),
+        (LibrarySection(channels=1_025), "library.channels: too many. Give at most 1,024;"),
+        (LibrarySection(pieces=65_537), "library.pieces: too many. Give at most 65,536;"),
     ],
 )
 def test_what_a_library_section_refuses(section: LibrarySection, words: str) -> None:

@@ -6,6 +6,7 @@ NCCL's own cost of every candidate (`model`, from `bandwidth` and `latency`), an
 peer for sends and receives (`p2p`). The constants of each release stand in versions.yaml.
 """
 
+from commsim.libraries.nccl.tuning.algo_filter import check_list
 from commsim.libraries.nccl.tuning.choose import FLOAT_SUM, Tuner
 from commsim.libraries.nccl.tuning.chunks import STEPS
 from commsim.libraries.nccl.tuning.nvls import nvls_setup
@@ -20,6 +21,7 @@ __all__ = [
     "PeerToPeer",
     "Reduction",
     "Tuner",
+    "check_list",
     "nvls_setup",
     "release_of",
     "starts_channels_slowly",

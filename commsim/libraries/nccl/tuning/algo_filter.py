@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from commsim.errors import ScenarioError, did_you_mean
 
-__all__ = ["FUNCTIONS", "allowed"]
+__all__ = ["FUNCTIONS", "allowed", "check_list"]
 
 FUNCTIONS = {
     "broadcast": "Broadcast",
@@ -53,6 +53,11 @@ def allowed(
         if not colon or _function(prefix, variable=variable, text=text) == FUNCTIONS[op]:
             left = chosen
     return left
+
+
+def check_list(text: str, names: Iterable[str], *, variable: str) -> None:
+    """Raise ScenarioError for an unknown name or operation; `variable` is what errors name."""
+    allowed(text, names, op="all_reduce", variable=variable, per_function=True)
 
 
 def _chosen(listed: str, known: dict[str, str], *, variable: str, text: str) -> frozenset[str]:
