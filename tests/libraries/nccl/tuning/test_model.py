@@ -18,6 +18,7 @@ from commsim.libraries.nccl.shapes import (
     Pattern,
     Protocol,
 )
+from commsim.libraries.nccl.tuning import model
 from commsim.libraries.nccl.tuning.algo_filter import FUNCTIONS
 from commsim.libraries.nccl.tuning.choose import Tuner
 
@@ -344,3 +345,8 @@ def test_where_the_correction_of_trees_ends(
         (choice,) = tuner.candidates("all_reduce", [size])[pair]
         expected = cost.latency + size / (1000 * cost.bandwidth * share)
         assert choice.selection_us == pytest.approx(expected, rel=1e-5), doublings
+
+
+def test_no_correction_gives_a_tree_more_than_its_bandwidth() -> None:
+    assert model._TREE_CORRECTION.shape == (3, 24)
+    assert ((model._TREE_CORRECTION >= 0.4) & (model._TREE_CORRECTION <= 1)).all()

@@ -131,3 +131,9 @@ def test_without_nvls_no_channels_are_added() -> None:
     cluster = Cluster.preset("dgx-b200", nodes=2)
     off = communicator_of(cluster, range(16), version="2.27", env={"NCCL_NVLS_ENABLE": 0})
     assert off.channels == 16
+
+
+@pytest.mark.parametrize("name", ["dgx_a100_1", "dgx_a100_2"])
+def test_gpus_before_hopper_have_no_channels_of_nvls(name: str, recorded: Make) -> None:
+    found = nvls_setup(recorded(name), tables_of("2.27"), Knobs())
+    assert found.channels == 0
