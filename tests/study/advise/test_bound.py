@@ -21,12 +21,12 @@ TIMES = {
 
 
 def bound(parts: Any, *, schedule: str = "1f1b", batch: int = 16, times: Any = TIMES) -> Any:
-    """Return the bound in ps, of two stages, two replicas and microbatches of two sequences."""
+    """Return the bound in ps, of two stages, four replicas and microbatches of a sequence."""
     made: Any = SimpleNamespace(
         _times=lambda shape: times, _kinds=lambda shape: parts,
         _section=SimpleNamespace(batch=SimpleNamespace(global_=batch)),
     )  # fmt: skip
-    shape = Candidate(Degrees(2, 1, 2, 1, 1), schedule, 1, 2, "none", "ddp")
+    shape = Candidate(Degrees(4, 1, 2, 1, 1), schedule, 1, 1, "none", "ddp")
     found = LayoutBound.seconds(made, shape)
     return None if found is None else found * 1e12
 

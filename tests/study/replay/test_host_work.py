@@ -13,6 +13,7 @@ from helpers.paths import TESTS
 
 from commsim.engine import simulate
 from commsim.study.replay import replay, split_sets
+from commsim.study.replay.host_work import is_unsure
 from commsim.timeline import Timeline
 
 STACKS = TESTS / "data" / "gloo_stacks"
@@ -62,3 +63,8 @@ def test_work_beside_communication_was_measured_so_and_is_not_slowed_again(
 
 def test_a_replay_that_changes_no_work_has_no_bounds(bare: Path) -> None:
     assert "host_work" not in replay(bare).result.extra
+
+
+@pytest.mark.parametrize(("ps", "unsure"), [(0, False), (10**9, False), (10**9 + 1, True)])
+def test_more_than_a_millisecond_can_change_a_conclusion(ps: int, unsure: bool) -> None:
+    assert is_unsure(ps) is unsure
