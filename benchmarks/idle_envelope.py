@@ -4,8 +4,8 @@ How far flows are from messages on an idle cluster: one collective alone, of any
     python benchmarks/idle_envelope.py [--cases 300] [--first 0]
 
 Draws presets, groups, libraries, algorithms, ops and sizes by seed (`tests/helpers/
-idle_collectives.py`), runs each as a flow and message by message, and prints steps / fluid by kind
-of library and by op (markdown), and the worst ones with their seeds.
+idle_collectives.py`), runs each as a flow and message by message, and prints the time as messages
+over the time as a flow: by library, by library and op (markdown), and the worst with their seeds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ def main() -> None:
             continue
         found[kind, drawn.call["op"]].append(took)
         seeds.append((took, seed))
-    print("| library | op | number | over 1 % off | least | median | most |")
+    print("| library | number | over 1 % off | least | median | most |")
+    print("|---|---|---|---|---|---|")
+    for kind in LIMITS:
+        values = [value for (of, _), some in found.items() if of == kind for value in some]
+        if values:
+            print(f"| {kind} | {_row(values)}")
+    print("\n| library | op | number | over 1 % off | least | median | most |")
     print("|---|---|---|---|---|---|---|")
     for kind in LIMITS:
         for op in sorted(op for of, op in found if of == kind):

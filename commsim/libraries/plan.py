@@ -7,8 +7,9 @@ picosecond), loading link l with `load` bytes over `conns` connections. x never 
 T0 being the time that the chunk program takes on the idle cluster; under contention the flow
 slows with the links it uses.
 
-`joins` and `leaves` place the members on that idle clock: the data reaches member i after
-joins[i], and it is done after leaves[i] picoseconds of unhindered progress.
+`joins` and `leaves` place the members on that idle clock, in picoseconds of unhindered progress:
+member i must be there after joins[i], so that it has done what software does before its first
+message when the data reaches it, and it is done after leaves[i].
 """
 
 from __future__ import annotations

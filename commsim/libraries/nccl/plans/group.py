@@ -239,6 +239,7 @@ class NcclGroup:
         rings = self.comm.rings[: choice.channels]
         node = self.edges.node[rings]
         crosses = node != np.roll(node, -1, axis=1)
+        # Edge i leaves place i of a ring: a broadcast has no edge into its root, a reduce none out.
         place = np.argmax(rings == root, axis=1) - (op == "broadcast")
         left_out = crosses[np.arange(len(rings)), place]
         return int((crosses.sum(axis=1) - left_out).max())
