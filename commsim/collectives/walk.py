@@ -12,6 +12,7 @@ import numpy as np
 from commsim.arrays import Bools, Ints
 from commsim.collectives.program import Program
 from commsim.collectives.state import begin, carry, steps, wanted
+from commsim.follow import Follow, followed, unfollowed
 
 __all__ = ["Move", "Picture", "Walk", "WalkStep", "walk"]
 
@@ -66,8 +67,8 @@ class Walk(msgspec.Struct, frozen=True, eq=False):
         return used
 
 
-def walk(program: Program) -> Walk:
-    """Run a program on symbolic data, keeping a picture of every step."""
+def walk(program: Program, follow: Follow = unfollowed) -> Walk:
+    """Run a program on symbolic data, keeping a picture of every step, which `follow` follows."""
     holdings, goal = begin(program), wanted(program)
     promised = goal.what >= 0
 
@@ -80,7 +81,7 @@ def walk(program: Program) -> Walk:
 
     start, stages = picture(), []
     first = np.searchsorted(program.message, np.arange(len(program) + 1)).tolist()
-    for _, rows in steps(program):
+    for _, rows in followed(list(steps(program)), follow):
         moves = [_move(program, message, first) for message in np.unique(program.message[rows])]
         carry(program, holdings, rows)
         stages.append(WalkStep(tuple(moves), picture()))

@@ -132,9 +132,18 @@ class Engine:
         return self.env.cut or moving
 
     def share_done(self) -> float:
-        """Return the share of the ops that have ended; another thread may ask."""
-        ended = self.recorder.end
-        return 1.0 - ended.count(-1) / len(ended) if ended else 1.0
+        """Return the share of the ops that have ended; another thread may ask.
+
+        Ops under way count by the share of messages that have arrived, where messages are sent.
+        """
+        count = len(self.recorder.end)
+        if not count:
+            return 1.0
+        done = float(count - self.recorder.end.count(-1))
+        if isinstance(self.network, StepNetwork):
+            begun = count - self.recorder.start.count(-1)
+            done += max(begun - done, 0.0) * self.network.share_arrived()
+        return done / count
 
     def set_pace(self, lane: int, pace: float) -> None:
         """Let the GPU of a lane compute at `pace` times its speed from now on."""

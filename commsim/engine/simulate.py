@@ -20,7 +20,7 @@ from commsim.engine.out_of_time import first_late, out_of_time
 from commsim.engine.planning import EagerPlanner, Planner
 from commsim.engine.work_alone import is_work_alone, run_work_alone
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.follow import Follow, unfollowed
+from commsim.follow import Follow, all_done, unfollowed
 from commsim.graph import CopyDirection, Graph, OpKind
 from commsim.libraries import Library, links_of
 from commsim.limits import check_size, op_bytes
@@ -67,7 +67,8 @@ def simulate(
     `folded` has planned. `overlap_slowdown`: communication takes SMs and memory bandwidth from
     compute. `extensions` are generator functions of the engine that run alongside the
     ranks as SimPy processes. `executor` is as in `EngineSection`. `follow` is given a function
-    that says which share of the operations has ended, for whoever asks while it runs.
+    that says which share of the operations has ended, for whoever asks while it runs; under
+    `network: steps` the messages that have arrived count, too.
 
     Raises:
         ScenarioError: the graph does not fit the cluster, an op cannot be planned, ranks that
@@ -100,6 +101,7 @@ def simulate(
         eager = sends_wait(engine) and run_work(executor, work, EagerPlanner(planner), follow).done
         raise deadlock(engine, eager=eager)
     timeline = engine.timeline()
+    follow(all_done)  # who follows keeps no engine while the timeline is measured
     return replace(timeline, links=replace(timeline.links, like=planner.equivalent_links()))
 
 

@@ -114,6 +114,7 @@ class StepNetwork:
         self._running: dict[int, tuple[MessageProgress, Event]] = {}
         self._alarm = 0
         self._services = 0
+        self._sent = self._arrived = 0  # messages since nothing moved
         self._lone: _Lone | None = None
 
     def start(self, phase: PlanPhase, *, op: int = -1) -> StepFlow:
@@ -171,6 +172,9 @@ class StepNetwork:
             self._services, BYTES_PER_SERVICE,
             f"network steps: {self._services:,} services of links, message by message", _LESS,
         )  # fmt: skip
+        if not self._running:
+            self._sent = self._arrived = 0
+        self._sent += len(messages.size)
         number = self._traffic.add(RunningProgram(messages, hops, absent), float(since))
         self._recorder.program_op[number] = op
         return number
@@ -214,6 +218,11 @@ class StepNetwork:
         self._running[number] = (lone.progress, lone.ended)
         self._advance()
 
+    def share_arrived(self) -> float:
+        """Return which share of the messages since nothing moved has arrived; another thread may
+        ask. Of a program that is alone none is known to have arrived before its end."""
+        return self._arrived / max(self._sent, 1)
+
     def hop_of(self, phase: PlanPhase) -> tuple[Hop, ...]:
         """Return all links of a flow as one hop; the whole flow counts as one byte."""
         hops = self._of_phase.get(phase)
@@ -253,6 +262,7 @@ class StepNetwork:
         for _, program, message in self._traffic.advance(self.env.now + 1e-3):
             progress, ended = self._running[program]
             progress.arrived(message)
+            self._arrived += 1
             if not any(progress.left.values()):
                 del self._running[program]
                 ended.succeed()

@@ -107,6 +107,31 @@ def test_pieces_of_which_nobody_knows_how_many() -> None:
     assert told.at(7210.0) == "bounding: 1 of 4 done, about 30 s left"
 
 
+def test_a_piece_is_followed() -> None:
+    """Half of the first of four pieces took ten seconds, so the rest takes 70."""
+    told, shares = Told("timing"), [0.0]
+    told.progress.count(0, 4)
+    told.progress.follow(lambda: shares[-1])
+    shares.append(0.5)
+    assert told.at(10.0) == "timing: 0 of 4 done, about 70 s left"
+    told.progress.count(1, 4)
+    assert told.at(20.0) == "timing: 1 of 4 done, about 60 s left"
+
+
+def test_a_piece_that_is_followed_anew_takes_as_long_as_from_there() -> None:
+    """Its work was built in no time; a tenth of its simulation took ten seconds."""
+    told, shares = Told("comparing"), [0.0]
+    told.progress.count(0, 2)
+    told.progress.follow(lambda: 1.0)
+    told.at(5.0)
+    told.progress.follow(lambda: shares[-1])
+    assert told.at(8.0) == "comparing: 0 of 2 done, 8 s so far"
+    shares.append(0.1)
+    assert told.at(15.0) == "comparing: 0 of 2 done, about 3 min left"
+    told.progress.follow(lambda: 1.0)
+    assert told.at(20.0) == "comparing: 0 of 2 done, about 15 s left"
+
+
 class Over(threading.Event):
     """The end of the work, after so many looks."""
 
@@ -203,6 +228,28 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "converting " + TRACES: lambda f: ["convert", TRACES, str(f / "x.npz")],
     "step by step: 1 of 2": lambda f: ["explain", "ring", "tree", "-o", str(f / "x.html")],
 }  # fmt: skip
+
+
+FOLLOWED: dict[str, Callable[[Path], list[str]]] = {
+    "run": lambda f: ["run", "ring-all-reduce"],
+    "compare": lambda f: ["compare", "ring-all-reduce", "p2p-blocking"],
+    "replay": lambda f: ["replay", TRACES],
+    "bench": lambda f: ["bench", "all_reduce", "-b", "1M", "-e", "2M", "--network", "steps"],
+    "explain": lambda f: ["explain", "ring", "-o", str(f / "x.html")],
+    "advise": COMMANDS["simulating, 1 done"],
+    "plan": COMMANDS["bounding 1 dgx-a100"],
+}
+
+
+@pytest.mark.parametrize("command", FOLLOWED)
+def test_commands_follow_a_long_simulation(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[[], float]] = []
+    monkeypatch.setattr(ProgressLine, "follow", lambda _, share: asked.append(share))
+    call(FOLLOWED[command](tmp_path))
+    assert asked
+    assert asked[-1]() == 1.0
 
 
 @pytest.mark.parametrize("said", COMMANDS)

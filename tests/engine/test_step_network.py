@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from helpers.link_use import ps_over
 from helpers.star import Star
 from msgspec.structs import replace
+from simpy.events import Event
 
 from commsim.cluster import Cluster
 from commsim.engine import simulate, step_network
 from commsim.engine.clock import Clock
+from commsim.engine.core import Engine
 from commsim.engine.recorder import Recorder
 from commsim.engine.step_network import MessageProgress, StepNetwork
 from commsim.graph import GraphBuilder
@@ -149,6 +152,31 @@ def test_members_that_come_at_once_start_before_they_end(op: str, late: int | No
         spans = found.communicates
         if late is None:
             assert (found.start[spans] == found.arrive[spans]).all()
+
+
+def test_messages_that_have_arrived_count_as_work_done() -> None:
+    """Of two all-reduces at once, which are all that there is to do."""
+    cluster = Cluster.preset("dgx-h100")
+    build = GraphBuilder()
+    for ranks in (range(4), range(4, 8)):
+        group = build.group(f"of {ranks}", ranks)
+        for rank in ranks:
+            build.collective(build.lane(rank), group, "all_reduce", 64 * MIB, stream="s")
+    library = make_library(LibrarySection("ideal", algo="ring"), cluster)
+    graph, asked, seen = build.build(), list[Callable[[], float]](), list[float]()
+    whole = simulate(graph, cluster, library=library, network="steps").end_time
+
+    def looks(engine: Engine) -> Generator[Event, Any, None]:
+        for _ in range(4):
+            seen.append(asked[0]())
+            yield engine.env.timeout(whole // 4)
+
+    again = simulate(
+        graph, cluster, library=library, network="steps", extensions=[looks], follow=asked.append
+    )
+    assert again.end_time == whole
+    assert seen == pytest.approx([0, 1 / 6, 2 / 6, 4 / 6], abs=0.01)  # of a ring of 4, in 6 steps
+    assert asked[0]() == 1.0
 
 
 def random_work(seed: int) -> tuple[Cluster, Timeline]:

@@ -76,7 +76,9 @@ def advise(
     from commsim.study.advise import advise as study_advise
 
     with working("reading the scenario", quiet=quiet) as told:
-        advice = study_advise(scenario, sets, top=top, executor=executor, progress=told)
+        advice = study_advise(
+            scenario, sets, top=top, executor=executor, progress=told, follow=told.follow
+        )
     _show(advice, console)
     if output is not None:
         advice.save_scenario(output)

@@ -170,6 +170,7 @@ def bench(
             dtype=dtype,
             gpus_per_node=gpus_per_node,
             progress=told.count,
+            follow=told.follow,
         )
     console.show(_header(result, cluster is None and nccl_xml is None))
     console.show(_table(result))

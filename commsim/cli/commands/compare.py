@@ -74,6 +74,7 @@ def compare(
             *items,
             tolerance=tolerance,
             progress=lambda _: told.count(next(opened), len(items)),
+            follow=told.follow,
         )
     console.show(comparison_text(result.to_dict()))
     for side in result.to_dict()["sides"]:

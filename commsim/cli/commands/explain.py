@@ -76,7 +76,15 @@ def explain(
         for one in algorithms:
             told.count(len(found), len(algorithms))
             found.append(
-                study_explain(one, ranks, op=op, root=root, pieces=pieces, per_node=per_node)
+                study_explain(
+                    one,
+                    ranks,
+                    op=op,
+                    root=root,
+                    pieces=pieces,
+                    per_node=per_node,
+                    follow=told.follow,
+                )
             )
         told.say("drawing the steps")
         if output is None:

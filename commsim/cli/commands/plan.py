@@ -142,6 +142,7 @@ def plan(
             sets=sets,
             executor=executor,
             progress=told.say,
+            follow=told.follow,
         )
     _show(found, console)
     if json_path == STDOUT:

@@ -97,6 +97,7 @@ def replay(
             comm=comm,
             what_if=change,
             progress=read,
+            follow=told.follow,
         )
     modelled = comm == "modelled" and found.measured is not None
     below = [_modelled(found, place, as_recorded=not change.changes_work)] if modelled else []

@@ -39,7 +39,7 @@ class ProgressLine:
         self._begun = now()
         self._due = self._begun + FIRST
         self._what = what
-        self._share: Callable[[], float] | None = None
+        self._share: Callable[[], float] | None = None  # of the piece, if there are pieces
         self._since, self._from = self._begun, 0.0  # when the share was first told, and what it was
         self._done = 0
         self._of: int | None = None
@@ -51,16 +51,20 @@ class ProgressLine:
         self.look()
 
     def follow(self, share: Callable[[], float]) -> None:
-        """Ask `share` from now on which share of it is done."""
-        self._since, self._from, self._share = self._now(), share(), share
+        """Ask `share` from now on which share is done: of the present piece, if pieces are counted.
+
+        A piece may be followed more than once: how fast it goes is measured anew from there.
+        """
+        before, self._share = self._share_done(), share
+        if self._of is None or self._share_done() < before:
+            self._since, self._from = self._now(), self._share_done()
         self.look()
 
     def count(self, done: int, of: int) -> None:
         """So many of so many pieces are done."""
-        if self._share is None or of != self._of or done < self._done:
+        if of != self._of or done < self._done:
             self._since, self._from = self._now(), done / max(of, 1)
-        self._done, self._of = done, of
-        self._share = self._share_of_pieces
+        self._done, self._of, self._share = done, of, None
         self.look()
 
     def begin(self, what: str, total: int | None) -> None:
@@ -88,9 +92,8 @@ class ProgressLine:
 
     def text(self) -> str:
         """Return what is being done, how far it is, and how long the rest takes or it has taken."""
-        now, share = self._now(), self._share
+        now, done = self._now(), self._share_done()
         what = f"{self._what}{self._pieces()}"
-        done = 0.0 if share is None else share()
         gone = now - self._since
         if not 0 <= self._from < done < 1 or gone < FIRST:
             return f"{what}, {_duration(now - self._begun)} so far"
@@ -104,8 +107,10 @@ class ProgressLine:
             return f", {done:,} done" if done else ""
         return f": {done:,} of {of:,} done"
 
-    def _share_of_pieces(self) -> float:
-        return self._done / max(self._of or 0, 1)
+    def _share_done(self) -> float:
+        """Return which share is done of the whole, as far as is known."""
+        share = 0.0 if self._share is None else self._share()
+        return share if self._of is None else min((self._done + share) / max(self._of, 1), 1.0)
 
 
 def _duration(seconds: float) -> str:

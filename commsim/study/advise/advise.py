@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from commsim._version import __version__
 from commsim.errors import ScenarioError
 from commsim.files import write_json, write_text
+from commsim.follow import Follow, unfollowed
 from commsim.metrics import Metrics
 from commsim.scenario import Scenario, read_scenario, scenario_from
 from commsim.study.advise.infeasible import nothing_fits
@@ -165,11 +166,13 @@ def advise(
     top: int = 5,
     executor: str = "serial",
     progress: Progress | None = None,
+    follow: Follow = unfollowed,
 ) -> Advice:
     """Return the `top` fastest layouts for the model, batch and cluster of a training scenario.
 
     `executor` runs the simulations, as `sweep`'s does: processes, processes:N, serial, dask or
-    dask:ADDRESS. The answer does not depend on it.
+    dask:ADDRESS. The answer does not depend on it. `progress` hears what is being done, `follow` is
+    given a function that says which share of a run of the best layout is done.
 
     Raises:
         ScenarioError: not a training scenario, or no layout that can run fits; by how much it
@@ -188,7 +191,9 @@ def advise(
         if not found.ran:
             raise ScenarioError(nothing_fits(scenario, list(found.smallest()), found.considered))
         given = _given(pool, found)
-        _settle(scenario, pool.local, found)
+        progress.begin("running the best layout whole", None)
+        _settle(scenario, pool.local, found, follow)
+        progress.begin("running the best on other software", None)
         advice = _advice(scenario, pool.local, found, given, top)
         best = None if data is None else with_settings(data, advice.layouts[0].settings)
         return replace(advice, best=best)
@@ -248,11 +253,11 @@ def _given(pool: Pool, found: Search) -> Candidate | None:
     return judged.candidate
 
 
-def _settle(scenario: Scenario, worker: Worker, found: Search) -> None:
+def _settle(scenario: Scenario, worker: Worker, found: Search, follow: Follow) -> None:
     """Run the first layout whole, as `commsim run` does, until the first is one that was."""
     whole: set[Candidate] = set()
     while (first := _in_order(found)[0].candidate) not in whole:
-        found.ran[first] = run_whole(scenario, worker, first)
+        found.ran[first] = run_whole(scenario, worker, first, follow)
         whole.add(first)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from commsim.follow import Follow, unfollowed
 from commsim.scenario import Scenario
 from commsim.study.advise.layouts import Candidate
 from commsim.study.advise.simulate import Ran, Worker
@@ -58,14 +59,16 @@ def with_settings(data: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
     return {**data, "workload": made}
 
 
-def run_whole(scenario: Scenario, worker: Worker, candidate: Candidate) -> Ran:
+def run_whole(
+    scenario: Scenario, worker: Worker, candidate: Candidate, follow: Follow = unfollowed
+) -> Ran:
     """Return what `commsim run` says of a layout: nothing is shortened, and no ranks are taken
     for alike that differ slightly."""
     section: TrainingSection = worker.judge.section(candidate)
     replace = msgspec.structs.replace
     workload = replace(scenario.file.workload, training=section)
     file = replace(scenario.file, workload=workload, faults=None, sweep=None, goodput=None)
-    metrics = run(replace(scenario, file=file)).metrics
+    metrics = run(replace(scenario, file=file), follow=follow).metrics
     assert metrics.memory_gib is not None
     memory = round(metrics.memory_gib["peak"] * GIB)
     return Ran(candidate, metrics, memory, bool(metrics.memory_gib["fits"]))

@@ -17,6 +17,7 @@ from commsim.cluster import Cluster, build_cluster
 from commsim.engine import folded, gc_paused, simulate
 from commsim.errors import CommsimError
 from commsim.executors import ExecutorName, submitted
+from commsim.follow import Follow, part_of, unfollowed
 from commsim.libraries import Library, make_library
 from commsim.metrics import Metrics, bubbles, measure, priced
 from commsim.models import fits
@@ -65,7 +66,7 @@ class Worker:
         self._slowdown = file.engine.overlap_slowdown
         self.judge = Judge(self.section, self.cluster, self.library, slows=self._slowdown)
 
-    def run(self, candidate: Candidate) -> Ran:
+    def run(self, candidate: Candidate, follow: Follow = unfollowed) -> Ran:
         """Simulate one layout, identical ranks once; a long step by two shorter ones."""
         section = self.judge.section(candidate)
         once = candidate.degrees.dp * candidate.micro
@@ -77,11 +78,14 @@ class Worker:
             schedule=candidate.schedule,
         )
         if counts is None:
-            timeline, metrics, facts = self._simulated(section)
+            timeline, metrics, facts = self._simulated(section, follow)
             use, capacity, _ = peak_memory(facts, timeline)
             metrics = priced(metrics, self.cluster)
             return Ran(candidate, metrics, use.total, fits(use, capacity))
-        shorter, longer = (self._short(section, count, once) for count in counts)
+        shorter, longer = (
+            self._short(section, count, once, part_of(follow, at, len(counts)))
+            for at, count in enumerate(counts)
+        )
         metrics = priced(extended(shorter, longer, microbatches), self.cluster)
         judged = self.judge.one(candidate)
         assert judged is not None
@@ -109,15 +113,21 @@ class Worker:
         ahead = (microbatches - counts[1]) / (counts[1] - counts[0])
         return ends[1] + (ends[1] - ends[0]) * ahead
 
-    def _short(self, section: TrainingSection, count: int, once: int) -> Short:
+    def _short(
+        self, section: TrainingSection, count: int, once: int, follow: Follow = unfollowed
+    ) -> Short:
         """Run a step of `count` microbatches of `once` sequences."""
         batch = msgspec.structs.replace(section.batch, global_=count * once)
-        timeline, metrics, _ = self._simulated(msgspec.structs.replace(section, batch=batch))
+        timeline, metrics, _ = self._simulated(
+            msgspec.structs.replace(section, batch=batch), follow
+        )
         bubble = bubbles(timeline)
         return Short(count, metrics, bubble.span if bubble else 0.0)
 
     @gc_paused()
-    def _simulated(self, section: TrainingSection) -> tuple[Timeline, Metrics, TrainingFacts]:
+    def _simulated(
+        self, section: TrainingSection, follow: Follow
+    ) -> tuple[Timeline, Metrics, TrainingFacts]:
         """Return the timeline of a run, its metrics, and what is known of its steps."""
         work = build_training(section, self.cluster, where="advise", fold=True)
         assert work.training is not None
@@ -128,6 +138,7 @@ class Worker:
             library=self.library,
             planner=planner,
             overlap_slowdown=self._slowdown,
+            follow=follow,
         )
         facts = work.training
         metrics = measure(

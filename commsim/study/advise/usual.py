@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from commsim.cluster import Cluster
+from commsim.follow import Follow, unfollowed
 from commsim.models import parameter_count, training_flops
 from commsim.scenario import Scenario
 from commsim.study.advise.judge import Judge, Judged
@@ -113,12 +114,15 @@ class LayoutQueue:
         judged = self._next()
         return None if judged is None else judged.floor
 
-    def run_next(self) -> Ran | None:
-        """Simulate the layout with the lowest floor of those left; None if none is left."""
+    def run_next(self, follow: Follow = unfollowed) -> Ran | None:
+        """Simulate the layout with the lowest floor of those left; None if none is left.
+
+        `follow` follows what is simulated in this process.
+        """
         while (judged := self._next()) is not None:
             heapq.heappop(self._search.queue)
             begun = self._begun.pop(judged.candidate, None)
-            ran = self._worker.run(judged.candidate) if begun is None else begun()
+            ran = self._worker.run(judged.candidate, follow) if begun is None else begun()
             if ran.fits:
                 return ran
         return None

@@ -17,6 +17,7 @@ from commsim.cluster import Cluster
 from commsim.collectives import algorithms_for, is_msccl_file, is_switched, load_msccl
 from commsim.engine import simulate
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.follow import Follow, unfollowed
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Library, LibrarySection, Request, make_library, plan_of
 from commsim.study.bench.nccl_tests import shape_of
@@ -74,7 +75,7 @@ class Backend(Protocol):
 
 
 class SimulatedBackend:
-    """Times one op by running the engine on it; every answer is kept."""
+    """Times one op by running the engine on it, which `follow` follows; every answer is kept."""
 
     repeated = False
     version: str | None = None
@@ -87,7 +88,9 @@ class SimulatedBackend:
         *,
         network: str,
         dtype: str,
+        follow: Follow = unfollowed,
     ) -> None:
+        self._follow = follow
         self._cluster, self._ranks, self._section = cluster, tuple(ranks), section
         self._network, self._dtype = network, dtype
         self.on_host = section.name == "gloo"
@@ -168,6 +171,7 @@ class SimulatedBackend:
                 self._cluster,
                 library=self._library(name),
                 network=self._network,
+                follow=self._follow,
             )
             self._notes.update(dict.fromkeys(timeline.notes))
             self._known[key] = timeline.end_time

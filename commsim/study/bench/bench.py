@@ -18,6 +18,7 @@ from commsim.cluster import Cluster
 from commsim.collectives import is_msccl_file
 from commsim.errors import ScenarioError
 from commsim.files import write_json
+from commsim.follow import Follow, unfollowed
 from commsim.libraries import LibrarySection, usual_library
 from commsim.metrics import bound
 from commsim.ops import bus_factor
@@ -126,12 +127,14 @@ def bench(
     dtype: str = "float",
     gpus_per_node: int | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    follow: Follow = unfollowed,
 ) -> BenchResult:
     """Time collectives over all GPUs of a cluster, or over the first few of each node.
 
     `sizes` are bytes or text like "64MiB" (nccl-tests' 64M too). `algo` is "auto" (the
     library's choice), "all", or names; an op takes those among them that it has. `progress` hears
-    how many of how many times (each of an op, an algorithm and a size) are known.
+    how many of how many times (each of an op, an algorithm and a size) are known, `follow` is given
+    a function that says which share of a simulation is done that finds the next.
 
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
@@ -144,7 +147,9 @@ def bench(
     section = _section(cluster, library)
     ranks = _ranks(cluster, gpus_per_node)
     files = all(is_msccl_file(name) for name in _listed(algo))
-    backend = _backend(cluster, ranks, section, network=network, dtype=dtype, files=files)
+    backend = _backend(
+        cluster, ranks, section, network=network, dtype=dtype, files=files, follow=follow
+    )
     names_of = {op: backend.algorithms(op, _listed(algo), _listed(proto)) for op in names}
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
@@ -152,6 +157,7 @@ def bench(
     notes: list[str] = []
     ticks = count(1)
     of = len(lengths) * sum(map(len, names_of.values()))
+    progress(0, of)
     for op in names:
         shapes = _shapes(op, lengths, dtype, len(ranks))
         if not shapes:
@@ -228,14 +234,16 @@ def _backend(
     network: str,
     dtype: str,
     files: bool,
+    follow: Follow = unfollowed,
 ) -> Backend:
     """Return who runs; algorithms from files are run by the engine, whatever the library."""
     if section.name == "nccl" and network in ("fluid", "steps") and not files:
         from commsim.study.bench.nccl import NcclBackend, NcclStepsBackend
 
-        made = NcclBackend if network == "fluid" else NcclStepsBackend
-        return made(cluster, ranks, section, dtype=dtype)
-    return SimulatedBackend(cluster, ranks, section, network=network, dtype=dtype)
+        if network == "fluid":
+            return NcclBackend(cluster, ranks, section, dtype=dtype)
+        return NcclStepsBackend(cluster, ranks, section, dtype=dtype, follow=follow)
+    return SimulatedBackend(cluster, ranks, section, network=network, dtype=dtype, follow=follow)
 
 
 class _BenchTable:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster
 from commsim.collectives import is_msccl_file
 from commsim.errors import ScenarioError, did_you_mean
+from commsim.follow import Follow, unfollowed
 from commsim.libraries import Library, LibrarySection, Plan, Request, make_library
 from commsim.libraries.nccl import PAIRWISE, Algorithm, Choice, Nccl, Protocol
 from commsim.study.bench.backend import AUTO, RunFacts, SimulatedBackend, whole_picoseconds
@@ -138,9 +139,15 @@ class NcclStepsBackend(SimulatedBackend):
     """
 
     def __init__(
-        self, cluster: Cluster, ranks: Sequence[int], section: LibrarySection, *, dtype: str
+        self,
+        cluster: Cluster,
+        ranks: Sequence[int],
+        section: LibrarySection,
+        *,
+        dtype: str,
+        follow: Follow = unfollowed,
     ) -> None:
-        super().__init__(cluster, ranks, section, network="steps", dtype=dtype)
+        super().__init__(cluster, ranks, section, network="steps", dtype=dtype, follow=follow)
         self._nccl = NcclBackend(cluster, ranks, section, dtype=dtype)
         self.version = self._nccl.version
 

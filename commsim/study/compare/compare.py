@@ -17,6 +17,7 @@ import msgspec
 from commsim._version import __version__
 from commsim.errors import ScenarioError
 from commsim.files import write_json, write_pieces
+from commsim.follow import Follow, followed, unfollowed
 from commsim.study.compare.benched import bench_like
 from commsim.study.compare.runs import Side, lay_out, open_run
 from commsim.study.compare.sources import Comparable, Source, place_of, recognise, tables_of
@@ -81,11 +82,13 @@ def compare(
     *items: Comparable,
     tolerance: float = 0.05,
     progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> Comparison:
     """Compare two or more: paths, names, or what `run`, `replay`, `bench`, `load_trace` return.
 
     `tolerance` is a fraction: how far step times, or the medians of the errors by band of size,
-    may be from the reference.
+    may be from the reference. `progress` hears the name of what is run or read, `follow` is given a
+    function that says which share of that is done, where it is known.
 
     Raises:
         ScenarioError: fewer than two, things that have nothing in common, or as `run` does.
@@ -97,7 +100,7 @@ def compare(
         raise ScenarioError(f"tolerance {tolerance}: give a fraction from 0 to 1, such as 0.05.")
     sources = [recognise(item) for item in items]
     make = _tables if any(source.is_table for source in sources) else _runs
-    made = make(sources, tolerance, progress)
+    made = make(sources, tolerance, progress, follow)
     made.data["command"] = _command(items, tolerance)
     return made
 
@@ -111,7 +114,7 @@ def _command(items: Sequence[Comparable], tolerance: float) -> str | None:
 
 
 def _runs(
-    sources: Sequence[Source], tolerance: float, progress: Callable[[str], None]
+    sources: Sequence[Source], tolerance: float, progress: Callable[[str], None], follow: Follow
 ) -> Comparison:
     for source in sources:
         if source.kind == "cluster":
@@ -122,7 +125,7 @@ def _runs(
     sides = []
     for source in sources:
         progress(source.name)
-        sides.append(open_run(source))
+        sides.append(open_run(source, follow))
     reference = next((at for at, side in enumerate(sides) if side.measured), 0)
     made = lay_out(sides, reference, tolerance)
     listed = [_side(at, side) for at, side in enumerate(sides)]
@@ -151,7 +154,7 @@ def _side(at: int, side: Side) -> dict[str, Any]:
 
 
 def _tables(
-    sources: Sequence[Source], tolerance: float, progress: Callable[[str], None]
+    sources: Sequence[Source], tolerance: float, progress: Callable[[str], None], follow: Follow
 ) -> Comparison:
     reference = next((at for at, source in enumerate(sources) if source.kind == "log"), None)
     if reference is None:
@@ -159,7 +162,7 @@ def _tables(
     sheets: list[tuple[Sheet, ...]] = []
     for source in sources:
         progress(source.name)
-        sheets.append(_sheets(source, sources[reference]))
+        sheets.append(_sheets(source, sources[reference], follow))
     tables = [table for table in line_up(sheets, reference) if table.sizes]
     if not tables:
         raise ScenarioError(_nothing_shared(sources, sheets))
@@ -183,7 +186,7 @@ def _tables(
     return Comparison(_data("tables", listed, reference, tolerance, made, verdict))
 
 
-def _sheets(source: Source, reference: Source) -> tuple[Sheet, ...]:
+def _sheets(source: Source, reference: Source, follow: Follow) -> tuple[Sheet, ...]:
     """Return the tables of a source; a cluster is benched like the measured reference."""
     if source.kind == "log":
         return tuple(from_log(table, source.name) for table in source.held)
@@ -202,7 +205,7 @@ def _sheets(source: Source, reference: Source) -> tuple[Sheet, ...]:
             f"{source.name} can be benched like an nccl-tests log, and none is given. Run"
             f" `commsim bench --cluster {source.name} --json F` and compare its file."
         )
-    return tuple(bench_like(place, table) for table in tables)
+    return tuple(bench_like(place, table) for table in followed(tables, follow))
 
 
 def _nothing_shared(sources: Sequence[Source], sheets: Sequence[Sequence[Sheet]]) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError, TraceError
+from commsim.follow import Follow, unfollowed
 from commsim.metrics import PARTS, finding, limits, measure
 from commsim.scenario import Scenario
 from commsim.study.compare.settings import flat, hardware, side_by_side
@@ -90,15 +91,15 @@ class Side(msgspec.Struct, frozen=True, eq=False):
         return None if rate is None else float(rate) * float(self.metrics["step_time_s"])
 
 
-def open_run(source: Source) -> Side:
-    """Run or read a source.
+def open_run(source: Source, follow: Follow = unfollowed) -> Side:
+    """Run or read a source; `follow` is as for `run`.
 
     Raises:
         ScenarioError, DeadlockError: as `run` does.
         TraceError: the file cannot be read.
     """
     if source.kind == "scenario":
-        return _ran(source, run(source.held), source.held)
+        return _ran(source, run(source.held, follow=follow), source.held)
     if source.kind == "ran":
         return _ran(source, source.held)
     if source.kind in ("result", "replay"):

@@ -22,6 +22,7 @@ from commsim.collectives import (
 )
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.files import write_text
+from commsim.follow import Follow, unfollowed
 from commsim.ops import COLLECTIVES
 
 __all__ = ["Explanation", "explain", "save_together"]
@@ -91,11 +92,13 @@ def explain(
     root: int = 0,
     pieces: int = 1,
     per_node: int = 0,
+    follow: Follow = unfollowed,
 ) -> Explanation:
     """Run an algorithm, or an MSCCL XML file, step by step among `n` ranks (4 by default).
 
     `op` is all_reduce if the algorithm can do it, else the first that it can. `pieces` cuts
-    the buffer of pipelined algorithms; `per_node` is the size of a node on two levels.
+    the buffer of pipelined algorithms; `per_node` is the size of a node on two levels. `follow` is
+    given a function that says which share of the steps has been run.
 
     Raises:
         ScenarioError: no such algorithm or op, one that cannot do the other, too many ranks; or
@@ -104,7 +107,7 @@ def explain(
     if is_msccl_file(algorithm):
         if root or pieces != 1 or per_node:
             raise ScenarioError(f"{algorithm}: its root, pieces and nodes stand in the file.")
-        return _explain_file(algorithm, n, op)
+        return _explain_file(algorithm, n, op, follow)
     ranks = 4 if n is None else n
     chosen = op or _usual_op(algorithm)
     if ranks > _MOST_RANKS:
@@ -125,7 +128,7 @@ def explain(
     if cells * max(made.n, made.steps) > _MOST:
         raise ScenarioError(f"{made!r} is too large to be explained. Take fewer ranks (-n).")
     rows = (per_node or default_per_node(ranks)) if is_two_level(algorithm) else 0
-    return Explanation(walk(made), rows)
+    return Explanation(walk(made, follow), rows)
 
 
 def save_together(explained: Sequence[Explanation], path: str | Path) -> None:
@@ -173,10 +176,10 @@ def _usual_op(algorithm: str) -> str:
     return "all_reduce" if "all_reduce" in possible else possible[0]
 
 
-def _explain_file(path: str, n: int | None, op: str | None) -> Explanation:
+def _explain_file(path: str, n: int | None, op: str | None, follow: Follow) -> Explanation:
     made = load_msccl(path).program
     if op is not None and op != made.op:
         raise ScenarioError(f"{path}: is an {made.op}, not {op}. Leave --op out.")
     if n is not None and n != made.n:
         raise ScenarioError(f"{path}: is for {made.n} ranks, not {n}. Leave -n out.")
-    return Explanation(walk(made))
+    return Explanation(walk(made, follow))

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from commsim.follow import Follow, unfollowed
 from commsim.metrics import Metrics, bill_of, hourly_price, rated_power
 from commsim.study.advise import Candidate, LayoutQueue, waits_for, with_settings
 from commsim.study.plan.question import NodeKind, PlanQuestion
@@ -118,9 +119,9 @@ class Sized:
         """Let an executor begin what is likely to be simulated next."""
         self._layouts.begin(count)
 
-    def run_next(self) -> PlanOption | None:
+    def run_next(self, follow: Follow = unfollowed) -> PlanOption | None:
         """Simulate the next layout; the best one so far stays in `best`."""
-        ran = self._layouts.run_next()
+        ran = self._layouts.run_next(follow)
         if ran is None:
             return None
         option = self._option(ran.candidate, ran.metrics, ran.memory / GIB)
@@ -128,12 +129,12 @@ class Sized:
             self.best, self._layout = option, ran.candidate
         return option
 
-    def run_whole(self) -> None:
+    def run_whole(self, follow: Follow) -> None:
         """Run the scenario of the best layout as `commsim run` does, and take its figures."""
         best = self.best
         if best is None or best.whole:
             return
-        metrics = run(best.scenario).metrics
+        metrics = run(best.scenario, follow=follow).metrics
         assert metrics.memory_gib is not None
         assert self._layout is not None
         option = self._option(self._layout, metrics, float(metrics.memory_gib["peak"]))

@@ -16,6 +16,7 @@ from commsim._version import __version__
 from commsim.errors import ScenarioError
 from commsim.executors import ExecutorName
 from commsim.files import write_json, write_text
+from commsim.follow import Follow, unfollowed
 from commsim.models import model_preset
 from commsim.study.plan.option import PlanOption
 from commsim.study.plan.question import (
@@ -142,6 +143,7 @@ def plan(
     runs: int = _RUNS,
     executor: str = "serial",
     progress: Callable[[str], None] = lambda _: None,
+    follow: Follow = unfollowed,
 ) -> ClusterPlan:
     """Return the clusters on which `model` (a preset) trains on `tokens` in `days`.
 
@@ -150,7 +152,8 @@ def plan(
     "goodput.storage=200GB/s": days, money and energy are then with failures and checkpoints.
     `layouts` "usual" tries those that people run, "all" what `advise` tries. `runs` simulations are
     spent at most; `executor` runs them, as `sweep`'s does, and does not change the answer. An
-    interrupt (Ctrl-C) ends the search and returns what is there.
+    interrupt (Ctrl-C) ends the search and returns what is there. `progress` hears what is being
+    done, `follow` is given a function that says which share of that is done, where it is known.
 
     Raises:
         ScenarioError: an unknown model or cluster, no deadline and no budget, or a budget if a
@@ -186,7 +189,12 @@ def plan(
     interrupted = False
     with ExecutorName.read(executor).opened() as opened:
         found = PlanSearch(
-            question, usual=layouts == "usual", runs=runs, progress=progress, executor=opened
+            question,
+            usual=layouts == "usual",
+            runs=runs,
+            progress=progress,
+            follow=follow,
+            executor=opened,
         )
         try:
             found.run()

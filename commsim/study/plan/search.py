@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 
 from commsim.cluster import build_cluster
 from commsim.errors import ScenarioError
+from commsim.follow import Follow
 from commsim.metrics import hourly_price
 from commsim.study.plan.option import PlanOption, Sized
 from commsim.study.plan.question import NodeKind, PlanQuestion, node_counts
@@ -48,10 +49,12 @@ class PlanSearch:
         usual: bool,
         runs: int,
         progress: Callable[[str], None],
+        follow: Follow,
         executor: Executor | None = None,
     ) -> None:
         self._executor = executor
-        self._question, self._usual, self._progress = question, usual, progress
+        self._question, self._usual = question, usual
+        self._progress, self._follow = progress, follow
         self.simulated = 0
         self.at_least: dict[tuple[str, int], float] = {}
         """Days of a size that was ruled out by what it takes at least."""
@@ -73,7 +76,7 @@ class PlanSearch:
             self._progress(f"running the layout of {rough[0].name} whole")
             size = self._sized[rough[0].kind, rough[0].nodes]
             assert size is not None
-            size.run_whole()
+            size.run_whole(self._follow)
 
     @property
     def winners(self) -> tuple[PlanOption | None, PlanOption | None, PlanOption | None]:
@@ -291,6 +294,6 @@ class PlanSearch:
     def _ran(self, size: Sized) -> PlanOption | None:
         run = f"run {self._runs - self.runs_left} of at most {self._runs}"
         self._progress(f"simulating {size.nodes} {size.kind.name}, {run}")
-        option = size.run_next()
+        option = size.run_next(self._follow)
         self.simulated += option is not None
         return option

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster
 from commsim.engine import simulate
 from commsim.errors import DeadlockError, ScenarioError
+from commsim.follow import Follow, part_of, unfollowed
 from commsim.graph import Graph
 from commsim.libraries import Library, LibrarySection, Recorded, for_groups, make_library
 from commsim.metrics import Metrics, measure
@@ -73,12 +74,14 @@ def replay(
     library: Library | None = None,
     what_if: WhatIf | None = None,
     progress: Callable[[int, int], None] | None = None,
+    follow: Follow = unfollowed,
 ) -> Replay:
     """Load traces (a folder, a file or several) and run them again.
 
     `comm="recorded"` takes each collective's measured transfer time; `comm="modelled"` asks
     `library` (by default the one that people run there) what it takes on `cluster`. `progress`
-    hears how many of how many files are read.
+    hears how many of how many files are read, then `follow` is given a function that says which
+    share of the simulations is done.
 
     Raises:
         TraceError: the traces cannot be read, or lack what replay needs.
@@ -89,7 +92,7 @@ def replay(
     _check(comm, cluster, change)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     listed = [example_path(path) for path in given]
-    found = _that_runs(import_graph(listed, progress=progress))
+    found = _that_runs(import_graph(listed, progress=progress), follow)
     name = ", ".join(str(path) for path in given)
     if found.trace is None and comm == "recorded":
         raise ScenarioError(
@@ -99,36 +102,44 @@ def replay(
     graph, notes = change.applied(found.graph)
     rules = _rules(graph, cluster, comm, library, change)
     if found.trace is None:
-        return _untimed(name, found, graph, cluster, rules, change, notes)
-    made = _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes)
+        return _untimed(name, found, graph, cluster, rules, change, notes, follow)
+    made = _timed(name, found, found.trace, graph, cluster, rules, comm, change, notes, follow)
     if not change.changes_work or not is_unsure(found.trace.unsure):
         return made
     other, _ = change.applied(import_graph(listed, gaps_are_work=True).graph)
     where = cluster if comm == "modelled" else None
-    timeline = simulate(other, where, library=rules, overlap_slowdown=False)
+    timeline = simulate(other, where, library=rules, overlap_slowdown=False, follow=follow)
     return replace(made, result=bounded(made.result, found.trace.unsure, timeline))
 
 
-def _that_runs(found: Imported) -> Imported:
+def _that_runs(found: Imported, follow: Follow) -> Imported:
     """Leave out the ranks of cut files if what is left of them cannot have happened so.
 
     Raises:
         TraceError: every file was cut.
     """
     trace = found.trace
-    if trace is None or not trace.cut or _fits(trace):
+    if trace is None or not trace.cut or _fits(trace, follow):
         return found
     whole = trace.without_cut()
     return Imported(whole.graph(), found.format, whole.notes, whole)
 
 
-def _fits(trace: Trace) -> bool:
+def _fits(trace: Trace, follow: Follow) -> bool:
     """Say whether a recording runs to its end as it was measured."""
     try:
-        again = simulate(trace.graph(), None, library=Recorded(), overlap_slowdown=False)
+        again = _as_recorded(trace.graph(), follow)
     except DeadlockError:
         return False
     return not check_account(trace, trace.timeline(), again).misses
+
+
+def _as_recorded(graph: Graph, follow: Follow) -> Timeline:
+    """Run a graph with the transfers that were measured.
+
+    What was measured during communication has been slowed down by it already.
+    """
+    return simulate(graph, None, library=Recorded(), overlap_slowdown=False, follow=follow)
 
 
 def _check(comm: str, cluster: Cluster | None, change: WhatIf) -> None:
@@ -181,9 +192,10 @@ def _untimed(
     rules: Library,
     change: WhatIf,
     notes: list[str],
+    follow: Follow,
 ) -> Replay:
     """Run what was issued; there is nothing measured to hold it against."""
-    timeline = simulate(graph, cluster, library=rules)
+    timeline = simulate(graph, cluster, library=rules, follow=follow)
     remarks = [
         *found.notes,
         *notes,
@@ -228,15 +240,15 @@ def _timed(
     comm: str,
     change: WhatIf,
     notes: list[str],
+    follow: Follow,
 ) -> Replay:
     measured = trace.timeline()
-    again = simulate(found.graph, None, library=Recorded(), overlap_slowdown=False)
+    runs = 2 if comm == "modelled" or change.changes_work else 1
+    timeline = again = _as_recorded(found.graph, part_of(follow, 0, runs))
     check = errors(measured, again)
-    timeline = again
-    if comm == "modelled" or change.changes_work:
-        # What was measured during communication has been slowed down by it already.
-        where = cluster if comm == "modelled" else None
-        timeline = simulate(graph, where, library=rules, overlap_slowdown=False)
+    if runs > 1:
+        where, second = cluster if comm == "modelled" else None, part_of(follow, 1, runs)
+        timeline = simulate(graph, where, library=rules, overlap_slowdown=False, follow=second)
     before = measure(measured)
     waited, speeds = late(trace, before), busbw(trace, cluster, _predictor(cluster, change))
     exchanged, held = pairs(trace), recorded_steps(trace)

@@ -81,14 +81,14 @@ def test_the_first_is_run_whole_until_it_is_one_that_was(monkeypatch: pytest.Mon
     whole = {1: 3.0, 2: 2.1, 4: 9.0}
     runs: list[int] = []
 
-    def run_whole(scenario: Any, worker: Any, one: Candidate) -> Any:
+    def run_whole(scenario: Any, worker: Any, one: Candidate, follow: Any) -> Any:
         runs.append(one.micro)
         return ran(one.micro, whole[one.micro])
 
     monkeypatch.setattr(sys.modules[MODULE], "run_whole", run_whole)
     found = searched(ran(1, 1.0), ran(2, 2.0), ran(4, 2.5))
     nothing: Any = None
-    _settle(nothing, nothing, found)
+    _settle(nothing, nothing, found, nothing)
     assert runs == [1, 2]
     assert [one.metrics.step_time_s for one in _in_order(found)] == [2.1, 2.5, 3.0]
 
