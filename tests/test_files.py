@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -133,11 +134,11 @@ def test_an_open_file_goes_on_where_it_stands(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_left_is_no_refusal() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    with pytest.raises(BrokenPipeError):
-        write_text(f"/dev/fd/{write}", "text")
-    os.close(write)
+    near, far = socket.socketpair()
+    with near, far:
+        near.shutdown(socket.SHUT_WR)  # for every process that may hold a copy of it
+        with pytest.raises(BrokenPipeError):
+            write_text(f"/dev/fd/{near.fileno()}", "text")
 
 
 @pytest.mark.parametrize(

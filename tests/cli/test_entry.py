@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
+import socket
 import subprocess
 import sys
 import tomllib
@@ -78,13 +78,13 @@ def test_a_full_stderr_changes_no_outcome(words: tuple[str, ...], code: int) -> 
 
 
 def test_a_stderr_without_a_reader_loses_what_is_written() -> None:
-    read, write = os.pipe()
-    with io.TextIOWrapper(io.FileIO(write, "w"), "utf-8") as given:
+    near, far = socket.socketpair()
+    with far, io.TextIOWrapper(io.FileIO(near.detach(), "w"), "utf-8") as given:
         stream = never_failing(given)
         assert not stream.isatty()
-        assert stream.fileno() == write
+        assert stream.fileno() == given.fileno()
         stream.write("it works\n")
-        assert os.read(read, 99) == b"it works\n"
-        os.close(read)
+        assert far.recv(99) == b"it works\n"
+        far.shutdown(socket.SHUT_RD)  # for every process that may hold a copy of it
         stream.write("nobody hears\n")
         stream.flush()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.closed_pipes import run_unread
 
 from commsim.cli.main import call
 
@@ -222,14 +222,5 @@ def test_a_key_that_is_no_text(
 
 def test_help_whose_reader_has_left() -> None:
     """The code of a closed pipe, whatever prints: 1 would say that a comparison failed."""
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "commsim", "--help"],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(write)
-    assert done.returncode == 141
-    assert done.stderr == b""
+    done = run_unread("-m", "commsim", "--help")
+    assert (done.returncode, done.stderr) == (141, "")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.closed_pipes import run_unread
 from helpers.paths import ROOT
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -94,13 +95,7 @@ def test_files_are_written_though_standard_output_is_full(tmp_path: Path) -> Non
 @pytest.mark.parametrize("words", ["run 1f1b -q --json", "convert {run} --to goal -q -o"])
 def test_a_closed_pipe_by_the_name_of_a_file(words: str) -> None:
     line = words.format(run=ROOT / "tests/data/gloo_runs/p2p-2").split()
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "commsim", *line, "/dev/stdout"],
-        stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    os.close(write)
+    done = run_unread("-m", "commsim", *line, "/dev/stdout", cwd=ROOT)
     assert (done.returncode, done.stderr) == (141, "")
 
 
