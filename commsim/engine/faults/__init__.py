@@ -9,7 +9,7 @@ extensions of the engine for what comes and goes.
 from __future__ import annotations
 
 from commsim.engine.faults.apply import apart_links, degraded, roles_of, slowed
-from commsim.engine.faults.draw import DrawnFaults, draw_dead, draw_faults
+from commsim.engine.faults.draw import DrawnFaults, check_faults, draw_dead, draw_faults
 from commsim.engine.faults.section import FaultsSection
 from commsim.engine.faults.windows import Target, TimedChange, TimedChanges, in_windows
 
@@ -20,6 +20,7 @@ __all__ = [
     "TimedChange",
     "TimedChanges",
     "apart_links",
+    "check_faults",
     "degraded",
     "draw_dead",
     "draw_faults",

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from commsim.arrays import Floats
 from commsim.cluster import Cluster
@@ -16,7 +17,15 @@ from commsim.engine.faults.section import FaultsSection, JitterSection, SlowLink
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.units import LEAST_BANDWIDTH, MOST_PICOSECONDS, Duration
 
-__all__ = ["DrawnFaults", "Noise", "SlowGpu", "SlowLink", "draw_dead", "draw_faults"]
+__all__ = [
+    "DrawnFaults",
+    "Noise",
+    "SlowGpu",
+    "SlowLink",
+    "check_faults",
+    "draw_dead",
+    "draw_faults",
+]
 
 _DEAD, _OTHERS = 0, 1  # streams of chance
 _MOST_DRAWS = 100_000  # repetitions of a flapping link
@@ -129,6 +138,23 @@ def draw_faults(
         tuple(noise),
         (section.seed, sample),
     )
+
+
+def check_faults(
+    section: FaultsSection, cluster: Cluster, *, where: str, pool: Callable[[str], Floats]
+) -> None:
+    """Refuse what some run's draw would refuse, before the first: any NIC may become slow.
+
+    Raises:
+        ScenarioError: as `draw_faults` does.
+    """
+    draw_dead(section, cluster, 0, where=where)
+    draw_faults(section, cluster, 0, where=where, pool=pool)
+    every = tuple(
+        replace(one, share=1.0, count=None) if one.share or one.count else one
+        for one in section.slow_links
+    )
+    draw_faults(FaultsSection(slow_links=every), cluster, 0, where=where, pool=pool)
 
 
 def _start(start: Duration | None, end: Duration | None) -> int | None:

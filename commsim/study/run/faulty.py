@@ -21,6 +21,7 @@ from commsim.engine import (
     Extension,
     FaultsSection,
     Planner,
+    check_faults,
     draw_dead,
     draw_faults,
     in_windows,
@@ -70,14 +71,15 @@ def with_faults(
     section = scenario.file.faults
     assert section is not None
     _check(scenario, section)
+    where, pool = f"{scenario.where}: faults", _Pool(Path(scenario.folder))
+    check = partial(check_faults, section, where=where, pool=pool)
     progress("the healthy run")
-    healthy = once(scenario)
+    healthy = once(scenario, draw=check)
     base, cluster = healthy.metrics.step_time_s, healthy.cluster
     begin = int(measured_window(healthy.timeline).first)
     del healthy  # timelines are large: one is there at a time, and the collector may be paused
     gc.collect()
     assert cluster is not None
-    where, pool = f"{scenario.where}: faults", _Pool(Path(scenario.folder))
     draws: list[dict[str, Any]] = []
 
     def sample_run(sample: int) -> tuple[Result, dict[str, Any]]:

@@ -142,9 +142,12 @@ def run_once(
     progress: Callable[[str], None] = lambda _: None,
     follow: Follow = unfollowed,
     dead: Collection[tuple[int, int]] = (),
-    draw: Callable[[Cluster], Strike] | None = None,
+    draw: Callable[[Cluster], Strike | None] | None = None,
 ) -> Result:
-    """Run a scenario as it is, or with what `dead` NICs and `draw` of its cluster do to it."""
+    """Run a scenario as it is, or with what `dead` NICs and `draw` of its cluster do to it.
+
+    `draw` sees the cluster before anything else is made, and may refuse it.
+    """
     file = scenario.file
     progress("building the work")
     cluster, library = hardware_of(scenario, dead)

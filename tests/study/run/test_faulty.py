@@ -54,6 +54,28 @@ def test_one_timeline_is_there_at_a_time_though_the_collector_is_paused() -> Non
     assert result.extra["faults"]["healthy_step_time_s"] > 0
 
 
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        (
+            {"slow_links": [{"share": 1e-9, "left": 1e-12}]},
+            "a link of which nothing is left for good",
+        ),
+        ({"slow_links": [{"link": "node7", "left": 0.5}]}, "there is no 'node7'"),
+        ({"slow_gpus": [{"rank": 8, "factor": 2}]}, "there is no 8"),
+        ({"dead_nics": [{"node": 1, "nic": 0}]}, "there is no NIC 0 on node 1"),
+        ({"jitter": [{}]}, "give exactly one of spread and trace"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused_before_the_healthy_run(
+    faults: dict[str, Any], told: str
+) -> None:
+    said: list[str] = []
+    with pytest.raises(ScenarioError, match=told):
+        cs.run({**SCENARIO, "faults": faults}, progress=said.append)
+    assert said == ["the healthy run", "building the work"]
+
+
 WORK = {"stages": 2, "microbatches": 1, "forward": "1ms", "backward": "2ms"}
 
 
@@ -227,7 +249,7 @@ def test_the_median_draw_is_made_again_and_shown(steps: list[float], shown: int)
     ask: list[Callable[[], float]] = []
 
     def once(scenario: Any, **settings: Any) -> Result:
-        if not settings:
+        if "dead" not in settings:
             return healthy()
         settings["draw"](healthy().cluster)
         step = (*steps, steps[shown])[len(made)]
