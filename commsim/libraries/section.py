@@ -211,8 +211,13 @@ def _ideal(settings: IdealSettings) -> Library:
 @register_library("nccl", NcclSettings, "NCCL between GPUs")
 def _nccl(settings: NcclSettings) -> Library:
     """Return NCCL; `algo` and `proto` are other words for NCCL_ALGO and NCCL_PROTO."""
-    from commsim.libraries.nccl import Algorithm, Nccl, Protocol, check_list
+    from commsim.libraries.nccl import Algorithm, Nccl, Protocol, check_list, is_release
 
+    if settings.version is not None and not is_release(settings.version):
+        raise ScenarioError(
+            f"library.version: {settings.version!r} is not a release of NCCL. Write it like 2.27 or"
+            " 2.28.9."
+        )
     env = dict(settings.env)
     algo, custom = settings.algo, None
     if algo is not None and is_msccl_file(algo):

@@ -81,6 +81,8 @@ class NcclVersion(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text, or fail as a usage error."""
-        if not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?([+-].*)?", str(value)):
+        from commsim.libraries.nccl import is_release
+
+        if not is_release(str(value)):
             self.fail(f"{value!r}: give a release of NCCL, like 2.27 or 2.28.9.", param, ctx)
         return str(value)

@@ -14,6 +14,7 @@ from commsim.libraries.nccl.timing import PAIRWISE, usual_launch
 from commsim.libraries.nccl.topology import cluster_from_xml, cluster_xml, path_tables, view_text
 from commsim.libraries.nccl.tuning import (
     check_list,
+    is_release,
     release_of,
     starts_channels_slowly,
     tables_of,
@@ -29,6 +30,7 @@ __all__ = [
     "cluster_from_xml",
     "cluster_xml",
     "communicator_of",
+    "is_release",
     "path_tables",
     "release_of",
     "starts_channels_slowly",

@@ -12,7 +12,7 @@ from commsim.libraries.nccl.tuning.chunks import STEPS
 from commsim.libraries.nccl.tuning.nvls import nvls_setup
 from commsim.libraries.nccl.tuning.p2p import PeerToPeer
 from commsim.libraries.nccl.tuning.reduction import Reduction
-from commsim.libraries.nccl.tuning.releases import release_of, starts_channels_slowly
+from commsim.libraries.nccl.tuning.releases import is_release, release_of, starts_channels_slowly
 from commsim.libraries.nccl.tuning.tables import tables_of
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Reduction",
     "Tuner",
     "check_list",
+    "is_release",
     "nvls_setup",
     "release_of",
     "starts_channels_slowly",

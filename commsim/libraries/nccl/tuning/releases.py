@@ -8,13 +8,19 @@ import re
 
 from commsim.libraries.nccl.tuning.tables import versions
 
-__all__ = ["OLDEST", "release_of", "starts_channels_slowly"]
+__all__ = ["OLDEST", "is_release", "release_of", "starts_channels_slowly"]
 
 OLDEST = "2.18"
 """The first release whose graph search and tuning model commsim follows."""
+_RELEASE = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?([+-].*)?")
 _FIRST = (2, 18)
 _FAST_START = (2, 12)
 """From here on the time of a launch no longer grows with the channels (measured tables)."""
+
+
+def is_release(version: str) -> bool:
+    """Return whether a text names a release: "2.27", "2.28.9", or "2.28.9+cuda13.0" of logs."""
+    return _RELEASE.fullmatch(version) is not None
 
 
 def release_of(version: str) -> tuple[str, tuple[str, ...]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from commsim.errors import ScenarioError
-from commsim.libraries.nccl.tuning.releases import OLDEST, release_of
+from commsim.libraries import LibrarySection, make_library
+from commsim.libraries.nccl.tuning.releases import OLDEST, is_release, release_of
 from commsim.libraries.nccl.tuning.tables import DEFAULT_VERSION, tables_of, versions
 
 
@@ -50,6 +51,16 @@ def test_a_release_outside_the_table_is_refused(version: str) -> None:
 def test_what_is_no_release_is_refused() -> None:
     with pytest.raises(ScenarioError, match="not a release"):
         tables_of("latest")
+
+
+@pytest.mark.parametrize("version", ["9x", "2", "2.27x", "latest", "", "v2.27"])
+def test_a_setting_that_is_no_release_is_named(version: str) -> None:
+    assert not is_release(version)
+    section = LibrarySection("nccl", version=version)
+    with pytest.raises(
+        ScenarioError, match=f"x.yaml: library.version: '{version}' is not a release of NCCL. Write"
+    ):
+        make_library(section, where="x.yaml")
 
 
 def test_blackwell_has_its_own_rows_since_2_25() -> None:
