@@ -24,6 +24,7 @@ from commsim.ops import (
 BYTES = {
     "torch.bfloat16": 2, "c10::BFloat16": 2, "c10::Half": 2, "Float": 4, "Long": 8, "Byte": 1,
     "unsigned char": 1, "long int": 8, "half": 2, "f8e4m3": 1, "fp8_e5m2": 1, "bool": 1,
+    "f32": 4, "u8": 1, "i64": 8,
     "Short": 2, "complex64": 8, "torch.complex128": 16, "Float8_e4m3fn": 1, "uint16": 2, "": 4,
 }  # fmt: skip
 

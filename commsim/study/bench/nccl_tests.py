@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from commsim.errors import ScenarioError, did_you_mean
-from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED
+from commsim.ops import NCCL_TESTS_TYPES, REDUCING, ROOTED, element_type
 
 __all__ = ["BENCH_OPS", "BenchedShape", "check_names", "op_of", "shape_of", "sweep"]
 
@@ -94,6 +94,12 @@ def check_names(ops: list[str], dtype: str) -> None:
             )
     if dtype not in NCCL_TESTS_TYPES:
         raise ScenarioError(
-            f"-d {dtype}: unknown type.{did_you_mean(dtype, NCCL_TESTS_TYPES)}"
-            f" Known: {', '.join(NCCL_TESTS_TYPES)}."
+            f"-d {dtype}: unknown type.{_type_meant(dtype)} Known: {', '.join(NCCL_TESTS_TYPES)}."
         )
+
+
+def _type_meant(dtype: str) -> str:
+    """Ask whether the type is meant that other tools call so ("fp16" is half), or one like it."""
+    known = element_type(dtype)
+    meant = [name for name in NCCL_TESTS_TYPES if known is not None and element_type(name) == known]
+    return f" Did you mean {meant[0]!r}?" if meant else did_you_mean(dtype, NCCL_TESTS_TYPES)

@@ -75,6 +75,13 @@ def test_what_cannot_be_benched_is_named() -> None:
         (["all_reduce", "all_to_all_v"], "float", "its bytes differ by pair"),
         (["all_reduc"], "float", "'all_reduc' is not an op to bench"),
         (["all_reduce"], "floot", "-d floot: unknown type"),
+        (["all_reduce"], "fp32", "Did you mean 'float'[?] Known: int8"),
+        (["all_reduce"], "f64", "Did you mean 'double'[?]"),
+        (["all_reduce"], "torch.float16", "Did you mean 'half'[?]"),
+        (["all_reduce"], "bf16", "Did you mean 'bfloat16'[?]"),
+        (["all_reduce"], "int", "Did you mean 'int32'[?]"),
+        (["all_reduce"], "fp8", "Did you mean 'f8e4m3'[?]"),
+        (["all_reduce"], "FLOAT", "Did you mean 'float'[?]"),
     ):
         with pytest.raises(ScenarioError, match=says):
             check_names(ops, dtype)
