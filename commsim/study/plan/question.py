@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ __all__ = [
 
 _DAY = 86400.0
 _SECONDS = {"h": 3600.0, "d": _DAY, "w": 7 * _DAY}
-_TOKENS = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
+_TOKENS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 _QUARTERS = (4, 5, 6, 7)
 
 
@@ -124,12 +125,14 @@ def odd_part(number: int) -> int:
 
 
 def read_tokens(text: str | float) -> float:
-    """Read 2e12 or "2T". Raises ScenarioError."""
-    found = re.fullmatch(r"\s*(\d[\d_]*(?:\.\d+)?(?:[eE][+]?\d+)?)\s*([MBT]?)\s*", str(text))
-    value = float(found[1].replace("_", "")) * _TOKENS[found[2]] if found else 0.0
-    if not 0 < value < 1e18:
+    """Read 2e12 or "2T": a whole number. Raises ScenarioError."""
+    found = re.fullmatch(r"\s*(\d[\d_]*(?:\.\d+)?(?:[eE][+]?\d{1,3})?)\s*([MBT]?)\s*", str(text))
+    value = Decimal(found[1].replace("_", "")) * _TOKENS[found[2]] if found else Decimal(0)
+    if not 0 < value < 10**18:
         raise ScenarioError(f"--tokens {text}: give a count of tokens, like 2e12 or 2T.")
-    return value
+    if value % 1:
+        raise ScenarioError(f"--tokens {text}: give a whole number of tokens, like 2e12 or 2T.")
+    return float(value)
 
 
 def read_seconds(text: str | float) -> float:

@@ -295,6 +295,9 @@ def test_sizes_go_by_quarters_and_by_whole_racks():
     [
         (lambda: read_tokens("2e12 tokens"), "give a count of tokens"),
         (lambda: read_tokens("0"), "give a count of tokens"),
+        (lambda: read_tokens("1.5"), "--tokens 1.5: give a whole number of tokens, like 2e12"),
+        (lambda: read_tokens(0.5), "give a whole number of tokens"),
+        (lambda: read_tokens("0.0000015M"), "give a whole number of tokens"),
         (lambda: read_seconds("soon"), "give a time"),
         (lambda: node_kinds([]), "give presets or cluster files"),
         (lambda: node_kinds(["dgx-h100", "dgx-h100"]), "stands there twice"),
@@ -322,6 +325,8 @@ def test_questions_that_mean_nothing_are_refused(call, told):
 
 def test_times_and_tokens_are_read_as_people_write_them():
     assert read_tokens("2T") == read_tokens("2e12") == read_tokens(2e12) == 2e12
+    assert read_tokens("1.1T") == 1.1e12
+    assert read_tokens("1.000001M") == read_tokens("1_000_001") == read_tokens(1000001.0)
     assert read_seconds("2w") == read_seconds("14d") == read_seconds(14) == 14 * 86400
 
 
