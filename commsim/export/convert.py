@@ -21,7 +21,7 @@ import numpy as np
 from commsim.errors import ScenarioError, TraceError, did_you_mean
 from commsim.files import write_aside, write_text
 from commsim.graph import Graph, OpKind, Phase, save_graph
-from commsim.input_files import is_stream
+from commsim.input_files import file_problem, is_stream
 from commsim.sections import Durations
 from commsim.traces import import_graph
 from commsim.traces.formats import write_chakra, write_goal, write_param
@@ -33,6 +33,7 @@ from commsim.workload import (
     Work,
     build_pipeline,
     check_schedule,
+    holds_schedule,
     load_schedule,
     write_schedule,
 )
@@ -98,7 +99,8 @@ def _target(target: Path, to: str) -> str:
 def _read(
     source: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[Graph, str, Sequence[str]]:
-    if source.suffix.lower() == ".csv" and source.is_file():
+    named = source.suffix.lower() == ".csv" and source.is_file()
+    if named or (is_stream(source) and not file_problem(source) and holds_schedule(source)):
         return _from_schedule(source)
     found = import_graph(source, progress=progress)
     return found.graph, found.format, found.notes
@@ -113,12 +115,12 @@ def _from_schedule(path: Path) -> tuple[Graph, str, Sequence[str]]:
     section = PipelineSection(
         stages=schedule.devices,
         microbatches=microbatches,
-        schedule=path.name,
+        schedule=str(path),
         forward=one,
         backward=one,
         weight=one if split else Durations((0,)),
     )
-    work = build_pipeline(section, folder=str(path.parent))
+    work = build_pipeline(section)
     note = "a schedule has no times: 1 ms is taken for each forward, backward and weight gradient."
     return work.graph, "pipeline schedule", (note,)
 

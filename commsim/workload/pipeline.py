@@ -36,6 +36,7 @@ from commsim.workload.schedules import (
     check_virtual,
     home_of,
     is_laid_out,
+    is_schedule_file,
     load_schedule,
     make_schedule,
     peak_activations,
@@ -102,7 +103,7 @@ def build_pipeline(
 def _schedule(section: PipelineSection, where: str, folder: str) -> tuple[Schedule, StageTimes]:
     """Return the schedule, and the times of its stages."""
     name, at = section.schedule, f"{where}.schedule"
-    if name.endswith(".csv"):
+    if is_schedule_file(name):
         schedule = load_schedule(Path(folder) / name, where=at)
         _check_file(schedule, section, at)
         check_virtual(schedule, section.virtual_stages, where=at)

@@ -21,6 +21,7 @@ LOG = ROOT / "examples" / "nccl-tests" / "all_reduce.log"
 MSCCL = DATA / "msccl" / "ring_all_reduce.xml"
 RANKS = [DATA / "gloo_runs" / "p2p-2" / f"rank{rank}.json.gz" for rank in (0, 1)]
 CLUSTER = b"preset: dgx-a100\n"
+SCHEDULE = b"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 RECIPE = b"[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nseq_len = 4096\n"
 
 Piped = Callable[[bytes | Path], str]
@@ -54,6 +55,7 @@ def piped() -> Iterator[Piped]:
         (["replay", *RANKS], "step time"),
         (["convert", RANKS[0], "OUT.npz"], "wrote"),
         (["convert", RECIPE, "--cluster", "dgx-h100", "OUT.yaml"], "torchtitan"),
+        (["convert", SCHEDULE, "OUT.npz"], "pipeline schedule"),
         (["explain", MSCCL], "all-reduce by ring_two_channels"),
         (["topo", CLUSTER], "A100"),
         (["bench", "all_reduce", "-e", "8", "--cluster", CLUSTER], "# ranks: 8"),
@@ -84,6 +86,23 @@ def test_a_graph_and_a_topology_file_are_looked_at_twice(
     assert call(["convert", piped(graph), str(tmp_path / "x.goal")]) == 0
     assert call(["topo", piped(xml)]) == 0
     assert "way 0 to 1" in capsys.readouterr().out
+
+
+def test_a_schedule_from_a_pipe(
+    piped: Piped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As from a table, in a pipeline and in a training; it is told by its content."""
+    table = tmp_path / "order.CSV"
+    table.write_bytes(SCHEDULE)
+    pipeline = ["run", "1f1b", "--set", "workload.pipeline.stages=2"]
+    pipeline += ["--set", "workload.pipeline.microbatches=2"]
+    training = ["run", "dp-pp-tp", "--set", "workload.training.batch.global=8"]
+    for line, key in ((pipeline, "pipeline"), (training, "training.parallel")):
+        told = []
+        for name in (piped(SCHEDULE), str(table)):
+            assert call([*line, "--set", f"workload.{key}.schedule={name}", "-q"]) == 0
+            told.append(capsys.readouterr().out.replace("order.CSV", "schedule"))
+        assert told[0] == told[1]
 
 
 def test_standard_input_is_an_input() -> None:

@@ -15,6 +15,8 @@ from commsim.workload.schedules.catalogue import (
 )
 from commsim.workload.schedules.csv_file import (
     check_virtual,
+    holds_schedule,
+    is_schedule_file,
     load_schedule,
     read_schedule,
     write_schedule,
@@ -46,8 +48,10 @@ __all__ = [
     "check_virtual",
     "equal_times",
     "execution_order",
+    "holds_schedule",
     "home_of",
     "is_laid_out",
+    "is_schedule_file",
     "live_activations",
     "load_schedule",
     "make_schedule",

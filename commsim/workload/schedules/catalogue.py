@@ -10,6 +10,7 @@ from commsim.errors import ScenarioError, did_you_mean
 from commsim.limits import check_size, op_bytes
 from commsim.registry import Registry
 from commsim.workload.schedules.actions import Action, Schedule, loop
+from commsim.workload.schedules.csv_file import is_schedule_file
 from commsim.workload.schedules.order import check_schedule
 from commsim.workload.schedules.times import StageTimes, equal_times
 
@@ -117,7 +118,7 @@ def by_order(name: str, order: Order, ask: ScheduleAsk, stages: int = 1) -> Sche
 
 def check_name(name: str, *, where: str) -> None:
     """Raise ScenarioError for a schedule that is neither known nor a CSV file."""
-    if not name.endswith(".csv") and name not in SCHEDULES:
+    if name not in SCHEDULES and not is_schedule_file(name):
         raise ScenarioError(
             f"{where}: no schedule {name!r}.{did_you_mean(name, SCHEDULES)} Available:"
             f" {', '.join(SCHEDULES)}, or a file of torch.distributed.pipelining actions (.csv)."

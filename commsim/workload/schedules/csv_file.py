@@ -16,16 +16,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commsim.errors import ScenarioError
-from commsim.input_files import file_problem, readable
+from commsim.input_files import file_problem, is_stream, readable
 from commsim.workload.schedules.actions import Action, Pair, Schedule, Work
 from commsim.workload.schedules.order import check_schedule
 
-__all__ = ["check_virtual", "load_schedule", "read_schedule", "write_schedule"]
+__all__ = [
+    "check_virtual", "holds_schedule", "is_schedule_file", "load_schedule", "read_schedule",
+    "write_schedule",
+]  # fmt: skip
 
 _ACTION = re.compile(r"(\d{1,6})([FIBW])(\d{1,6})")
 _PAIR = re.compile(r"\((\d{1,6}F\d{1,6});(\d{1,6}B\d{1,6})\)OVERLAP_F_B")
 _MOVES = re.compile(r"-?\d*(UNSHARD|RESHARD|(WAIT_)?REDUCE_GRAD|(WAIT_)?SEND_[FB]|RECV_[FB])\d*")
 MAX_BYTES = 64 * 2**20
+_LONGEST_HEAD = 4096  # bytes of a first row that are looked at
+
+
+def is_schedule_file(name: str) -> bool:
+    """Return whether a schedule's name is that of a file: a table, or a pipe that holds one."""
+    return name.lower().endswith(".csv") or is_stream(name)
+
+
+def holds_schedule(path: Path) -> bool:
+    """Return whether a file begins with an action, whatever its name; not if it cannot be read."""
+    try:
+        with readable(path).open("rb") as file:
+            head = file.read(_LONGEST_HEAD).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return any(form.match(head.lstrip(' ,"\r\n')) for form in (_ACTION, _PAIR, _MOVES))
 
 
 def load_schedule(path: Path, *, where: str) -> Schedule:
@@ -45,7 +64,8 @@ def load_schedule(path: Path, *, where: str) -> Schedule:
         raise ScenarioError(f"{where}: {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise ScenarioError(f"{where}: {path} is not text in UTF-8.") from None
-    return read_schedule(text, name=path.name, where=f"{where}: {path}")
+    name = "schedule" if is_stream(path) else path.name
+    return read_schedule(text, name=name, where=f"{where}: {path}")
 
 
 def check_virtual(schedule: Schedule, virtual: int, *, where: str) -> None:

@@ -15,6 +15,7 @@ from commsim.workload.schedules import (
     Work,
     execution_order,
     is_laid_out,
+    is_schedule_file,
 )
 from commsim.workload.training.plan import TrainingPlan, schedule_of
 
@@ -107,7 +108,7 @@ def shorter_schedule(plan: TrainingPlan) -> Schedule | None:
     One that was read from a file, or laid out for the times of its stages, stays as it is.
     """
     parallel, count = plan.section.parallel, warm_up(plan)
-    fixed = parallel.schedule.endswith(".csv") or is_laid_out(parallel.schedule)
+    fixed = is_schedule_file(parallel.schedule) or is_laid_out(parallel.schedule)
     if fixed or plan.microbatches < 2 * count:
         return None
     return schedule_of(plan.section, count, where=f"{plan.where}.parallel")

@@ -30,6 +30,7 @@ from commsim.workload.schedules import (
     check_virtual,
     home_of,
     is_laid_out,
+    is_schedule_file,
     load_schedule,
     make_schedule,
     paired,
@@ -306,7 +307,7 @@ def _schedule(
     parallel, shape = section.parallel, model.shape
     name, pp = parallel.schedule, parallel.pp
     read = None
-    if name.endswith(".csv"):
+    if is_schedule_file(name):
         read = load_schedule(Path(folder) / name, where=f"{where}.schedule")
         _check_read(read, pp, microbatches, f"{where}.schedule")
         check_virtual(read, parallel.virtual_stages, where=f"{where}.schedule")
