@@ -78,6 +78,8 @@ def _with_setting(error: click.NoSuchOption, command: click.Command) -> click.Us
     if not path:
         return error
     told = f"no such option {error.option_name}: it is a setting. Write --set {path}=VALUE."
+    if path.startswith("sweep."):
+        told = f"no such option {error.option_name}: `commsim sweep` has it, which varies settings."
     return click.UsageError(told, error.ctx)
 
 

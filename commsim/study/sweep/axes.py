@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from commsim.errors import ScenarioError
 
-__all__ = ["Settings", "SweepAxis", "axes_of", "axis_of", "combinations"]
+__all__ = ["Settings", "SweepAxis", "axes_of", "axis_of", "combinations", "range_meant"]
 
 Settings = tuple[tuple[str, str], ...]
 """(path, value as text) of every axis, as `--set` takes them."""
@@ -29,6 +29,11 @@ _RANGE = re.compile(
     r"(?P<first>\d+(?:\.\d+)?)(?P<unit>[A-Za-z/]*?)\.\."
     r"(?P<last>\d+(?:\.\d+)?)(?P<last_unit>[A-Za-z/]*?)"
     r"(?:(?P<kind>[x+])(?P<by>\d+(?:\.\d+)?))?"
+)
+
+
+_LIKE_RANGE = re.compile(
+    r"(\d+(?:\.\d+)?[A-Za-z/]*)\s*(?:-|:|\.{2,}|to)\s*(\d+(?:\.\d+)?[A-Za-z/]*)?.*"
 )
 
 
@@ -56,6 +61,18 @@ def axis_of(text: str, *, option: str = "--vary") -> SweepAxis:
             f" {option} cluster.nodes=1..64x2."
         )
     return SweepAxis(path.strip(), tuple(_values(values.strip(), f"{option} {text}")))
+
+
+def range_meant(value: str) -> str:
+    """Return how to write the range that a value looks like ("1-4", "1:64:2"), "" if it does not.
+
+    It may be right as it stands, a name; so this is for who was refused it.
+    """
+    found = _LIKE_RANGE.fullmatch(value)
+    if found is None:
+        return ""
+    ends = f"{found[1]}..{found[2] or 'LAST'}"
+    return f" A range is written {ends}, {ends}xFACTOR or {ends}+STEP."
 
 
 def axes_of(

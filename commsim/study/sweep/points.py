@@ -16,7 +16,7 @@ from commsim._version import __version__
 from commsim.errors import CommsimError
 from commsim.scenario import apply_sets, scenario_from
 from commsim.study.run import run
-from commsim.study.sweep.axes import Settings
+from commsim.study.sweep.axes import Settings, range_meant
 
 __all__ = ["Outcome", "SweepPoint", "evaluate", "point_of"]
 
@@ -67,7 +67,8 @@ def evaluate(point: SweepPoint) -> Outcome:
         if point.report:
             result.report(point.report)
     except CommsimError as error:
-        return Outcome(point.key, None, str(error))
+        meant = next(filter(None, (range_meant(value) for _, value in point.settings)), "")
+        return Outcome(point.key, None, f"{error}{meant}")
     except MemoryError:
         return Outcome(point.key, None, "out of memory")
     found = {"scenario": scenario.name, **result.metrics.to_dict(), "notes": list(result.notes)}

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.optional import present
 
 from commsim.errors import ScenarioError
-from commsim.study.sweep.axes import axes_of, axis_of, combinations
+from commsim.study.sweep.axes import axes_of, axis_of, combinations, range_meant
 from commsim.study.sweep.points import Outcome
 from commsim.study.sweep.store import Store
+from commsim.study.sweep.sweep import sweep
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,27 @@ def test_values_of_a_range_or_a_list(text: str, values: list[str]) -> None:
 def test_ranges_that_go_nowhere(text: str) -> None:
     with pytest.raises(ScenarioError, match="the range goes nowhere"):
         axis_of(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "ends"),
+    [
+        ("1-4", "1..4"), ("1:64:2", "1..64"), ("1..", "1..LAST"), ("1...4", "1..4"),
+        ("100Gbps-800Gbps", "100Gbps..800Gbps"), ("1 to 4", "1..4"),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_range_and_is_refused_says_how_to_write_one(
+    value: str, ends: str
+) -> None:
+    found = sweep("1f1b", [f"workload.pipeline.microbatches={value}"], executor="serial")
+    assert present(found.errors[0]).endswith(
+        f" A range is written {ends}, {ends}xFACTOR or {ends}+STEP."
+    )
+
+
+@pytest.mark.parametrize("value", ["4", "ring", "0.5", "-1", "dgx-h100", "[1, 2]"])
+def test_what_looks_like_no_range(value: str) -> None:
+    assert not range_meant(value)
 
 
 def test_combinations_are_counted_before_they_are_made() -> None:
