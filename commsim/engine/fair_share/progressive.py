@@ -21,7 +21,7 @@ import numpy as np
 from commsim.arrays import Floats, Ints
 from commsim.engine.fair_share.coupled import coupled_rates
 
-__all__ = ["AT_CAP", "UNKNOWN", "Flows", "Rates", "fair_rates", "fill", "limits_of", "unfairness"]
+__all__ = ["AT_CAP", "UNKNOWN", "Flows", "Rates", "fair_rates", "fill", "limits_of"]
 
 AT_CAP, UNKNOWN = -1, -2
 """What limits a flow if no link is known to."""
@@ -124,23 +124,3 @@ def limits_of(flows: Flows, capacity: Floats, rate: Floats) -> Ints:
     limit[owner[at]] = flows.link[at]
     limit[rate >= flows.cap * (1 - 1e-12)] = AT_CAP
     return limit
-
-
-def unfairness(flows: Flows, capacity: Floats, rate: Floats) -> float:
-    """Return by how much an allocation breaks the rule, as a fraction; 0 is fair.
-
-    The largest of: a link over its capacity, a flow over its cap, and, for each flow, how far
-    it is from both its cap and being a top share on a full link.
-    """
-    owner = np.repeat(np.arange(len(flows)), np.diff(flows.ptr))
-    use = np.bincount(flows.link, weights=flows.load * rate[owner], minlength=len(capacity))
-    fullness = use / capacity
-    share = flows.load * rate[owner] / flows.conns
-    top = np.zeros(len(capacity))
-    np.maximum.at(top, flows.link, share)
-    lack = np.maximum(np.abs(1 - fullness[flows.link]), 1 - share / top[flows.link])
-    nearest = np.full(len(flows), np.inf)
-    np.minimum.at(nearest, owner, lack)
-    nearest = np.minimum(nearest, 1 - rate / flows.cap)
-    over = max(float(np.max(fullness, initial=0.0)) - 1, float(np.max(rate / flows.cap)) - 1)
-    return max(over, float(nearest.max()))

@@ -103,6 +103,81 @@ def test_what_moves_counts_from_the_last_to_come_or_from_the_end_of_the_one_befo
         assert (s.event[0].kind, s.event[0].what, s.event[0].when) == (RUN_ROW, ROW, 30)
 
 
+@pytest.mark.parametrize(("last", "freed_by"), [(0, -1), (5, 0)])
+def test_what_moves_may_count_from_the_first_op(last: int, freed_by: int) -> None:
+    s = meeting()
+    s.run[0].now, s.row[ROW].last = 30, last
+    s.slot[FIRST].op, s.slot[FIRST + 1].op = 0, 5
+    s.op[0].arrive, s.op[5].arrive = 20, 20
+    meetings.begin(s, ROW, freed_by)
+    assert [int(s.op[op].cause) for op in (0, 5)] == [-1, 0]
+    assert [int(s.op[op].start) for op in (0, 5)] == [30, 30]
+
+
+@pytest.mark.parametrize(("free", "begun"), [(-1, 1), (0, 0), (1, 1)])
+def test_a_collective_that_is_complete_begins_if_its_group_has_a_slot_free(
+    free: int, begun: int
+) -> None:
+    """-1: the group runs as many at once as there are."""
+    s = meeting(members=(0,))
+    s.group[0].free, s.group[0].turns, s.group[0].ended, s.turn[0] = free, 1, 6, ROW
+    s.row[ROW].missing = 1
+    meetings.arrive(s, ROW, FIRST, 4)
+    assert (s.row[ROW].queued, s.row[ROW].begun) == (1, begun)
+    assert s.group[0].free == min(free, 0)
+    assert bool(s.row[ROW].in_turn) == (not begun)
+    assert s.op[4].cause == -1  # it was the last to come, and waited for no turn
+
+
+@pytest.mark.parametrize(("start", "ended", "found"), [
+    (meetings.EAGER, 0, (40, 0)), (meetings.EAGER, 1, (40, 1)), (meetings.PATH, 1, (-1, 0)),
+])  # fmt: skip
+def test_who_comes_late_to_an_eager_message_has_it_at_once_or_when_it_is_there(
+    start: int, ended: int, found: tuple[int, int]
+) -> None:
+    s = meeting(members=(0, 1), group=-1, start=start, first=1)
+    one, s.run[0].now = s.row[ROW], 40
+    one.queued, one.begun, one.ended = 1, 1, ended
+    meetings.arrive(s, ROW, FIRST + 1, 4)
+    assert (s.op[4].start, s.slot[FIRST + 1].left) == found
+
+
+def events(s: State) -> list[tuple[int, int, int]]:
+    """Return (when, kind, what) of the events that are set, in order of time."""
+    rows = s.event[: s.run[0].event_count]
+    return sorted((int(row.when), int(row.kind), int(row.what)) for row in rows)
+
+
+def test_a_part_runs_its_phases_one_after_another() -> None:
+    """Phase 0: a lead of 5 ps, 100 ps, a tail of 3 ps. Phase 1 is empty. Phase 2: 10 ps."""
+    s = meeting(first_part=0)
+    s.phase[0].lead, s.phase[0].idle, s.phase[0].tail, s.phase[2].idle = 5, 100, 3, 10
+    s.phase.cap[:3] = 0.01, 1.0, 0.1
+    s.part[0].first, s.part[0].phases, s.part_phase[1:4] = 1, 3, (0, 1, 2)
+    s.slot[FIRST + 1].op = 7
+    at, frame = meetings.frame_part(s, ROW, 0), s.frame[0]
+    for now, state, phase, before, wake, event in (
+        (0, meetings.LED, 1, 0, None, (5, PART)),
+        (5, meetings.MOVED, 1, 0, 105, None),
+        (105, meetings.TAILED, 1, 0, None, (108, PART)),
+        (108, meetings.MOVED, 3, 108, 118, None),
+    ):
+        s.run[0].now, s.run[0].event_count, s.run[0].alarm_at = now, 0, -1
+        assert not meetings.part_goes_on(s, at)
+        assert (frame.state, frame.phase, frame.before) == (state, phase, before)
+        if event:
+            assert events(s) == [(*event, 0)]
+        else:
+            flow = s.flow[frame.flow]
+            assert (flow.wake, flow.op, flow.then, flow.what) == (wake, 7, THEN_PART, 0)
+    s.run[0].now = 118
+    assert meetings.part_goes_on(s, at)
+    assert (frame.state, frame.before) == (meetings.BEFORE_PHASE, 118)
+    assert s.run[0].flow_free == frame.flow  # it serves the next
+    s.run[0].full = FULL_TABLE
+    assert not meetings.part_goes_on(s, at)
+
+
 def test_a_plan_of_one_phase_moves_after_its_lead() -> None:
     s = meeting(only=2)
     s.phase[2].lead = 7

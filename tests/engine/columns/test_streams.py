@@ -9,16 +9,30 @@ from commsim.engine.columns import streams
 from commsim.engine.columns.events import (
     ALL_ENDED,
     BEGIN,
+    JOB,
     NORMAL,
     OP_DONE,
     OP_ENDED,
     READY,
     RUN_OP,
+    STAGE,
     WOKEN,
     push,
 )
+from commsim.engine.columns.flows import THEN_DONE, THEN_STAGE
 from commsim.engine.columns.loop import run_events
-from commsim.engine.columns.state import BATCHED, COMPUTES, DEPENDS, RELEASES, WORKS, State
+from commsim.engine.columns.meetings import PATH
+from commsim.engine.columns.state import (
+    BATCHED,
+    COMPUTES,
+    DEPENDS,
+    IN_GROUP,
+    ON_GPU,
+    RECEIVES,
+    RELEASES,
+    WORKS,
+    State,
+)
 from commsim.timeline import Cause
 
 
@@ -163,6 +177,135 @@ def test_a_collective_that_ends_lets_its_members_go_and_its_group_go_on(
     assert s.group[0].ended == (1 if free >= 0 else -1)
     assert (s.run[0].ended, s.op[1].end, s.op[2].end, s.slot[2].left) == (1, 0, -1, 1)
     assert (s.run[0].frame_free, s.frame[5].next, s.frame[4].next, s.row[0].frame) == (5, 4, 6, -1)
+
+
+@pytest.mark.parametrize(
+    ("now", "ready_at", "ready_by", "before", "cause", "kind"),
+    [
+        (1, 1, 0, 4, 0, Cause.DEPENDENCY),
+        (5, 5, 3, 4, 3, Cause.DEPENDENCY),
+        (5, 4, 3, 4, 4, Cause.STREAM),  # it was ready before its turn came
+        (5, 4, 3, 0, 0, Cause.STREAM),
+        (5, 5, -1, 4, 4, Cause.STREAM),
+        (0, 0, 3, 4, 4, Cause.STREAM),
+        (0, 0, 3, -1, -1, Cause.NONE),
+        (5, 4, 3, -1, -1, Cause.NONE),
+    ],
+)  # fmt: skip
+def test_an_op_comes_behind_what_it_waited_for_last(
+    now: int, ready_at: int, ready_by: int, before: int, cause: int, kind: Cause
+) -> None:
+    s = stream_of(7, facts=DEPENDS)
+    s.run[0].now, s.op[0].ready_at, s.op[0].ready_by = now, ready_at, ready_by
+    streams.arrives(s, 0, before)
+    assert (s.op[0].arrive, s.op[0].cause, s.op[0].cause_kind) == (now, cause, kind)
+    s = stream_of(7, facts=0)  # it depends on nothing
+    s.run[0].now = now
+    streams.arrives(s, 0, 3)
+    assert (s.op[0].cause, s.op[0].cause_kind) == (3, Cause.STREAM)
+
+
+def member(facts: int, **plan: int) -> State:
+    """Ops 0 and 1 are member 2 of a group of lanes 5 and 6, or receive a message: row 1."""
+    s = stream_of(0, 0, facts=facts)
+    s.op.row[:], s.op.lane[:] = 1, 6
+    s.slot.op[:] = s.plan.copies_in[:] = s.plan.copies_out[:] = s.plan.seen[:] = -1
+    s.group[0].first, s.group[0].count, s.group[0].free = 0, 2, -1
+    s.lane_slot.lane[:2], s.lane_slot.slot[:2], s.slot_member[:2] = (5, 6), (0, 1), (0, 2)
+    s.row[1].first, s.row[1].count, s.row[1].frame = 3, 2, -1
+    s.row[1].group = 0 if facts & IN_GROUP else -1
+    for name, value in plan.items():
+        setattr(s.plan[0], name, value)
+    return s
+
+
+@pytest.mark.parametrize(("facts", "slot"), [(IN_GROUP, 4), (0, 3), (RECEIVES, 4)])
+def test_the_slot_of_who_sends_receives_or_is_a_member(facts: int, slot: int) -> None:
+    assert streams.slot_for(member(facts), 0) == slot
+
+
+@pytest.mark.parametrize(("phase", "lead", "copies"), [(-1, 0, 0), (1, 0, 1), (1, 9, 1)])
+def test_a_member_copies_through_host_memory_before_it_meets_the_others(
+    phase: int, lead: int, copies: int
+) -> None:
+    """The copy of member 2 stands at 1 + 2: a lead if it has one, then a flow of 20 ps."""
+    s = member(IN_GROUP, copies_in=1)
+    s.copy.phase[:], s.copy[3].phase, s.copy[3].lead, s.phase[1].cap = 5, phase, lead, 0.05
+    s.run[0].now = 100
+    assert not streams.execute(s, 0, -1)
+    if not copies:
+        assert (s.slot[4].op, s.slot[4].copied, s.op[0].stage) == (0, 0, 3)
+        return
+    if lead:
+        assert (events(s), s.op[0].stage) == ([(109, STAGE, 0)], 1)
+        s.run[0].now = 109
+        streams.staged(s, 0, -1)
+    flow = s.flow[0]
+    assert (s.op[0].stage, s.slot[4].op) == (2, -1)
+    assert (flow.phase, flow.op, flow.then, flow.what) == (1, 0, THEN_STAGE, 0)
+    assert flow.wake == s.run[0].now + 20
+    s.run[0].now += 20
+    streams.staged(s, 0, 0)
+    assert (s.slot[4].op, s.slot[4].copied, s.op[0].stage) == (0, lead + 20, 3)
+    assert s.run[0].flow_free == 0
+
+
+@pytest.mark.parametrize("lead", [0, 9])
+def test_a_member_copies_back_after_it_was_let_go(lead: int) -> None:
+    s = member(RECEIVES, copies_out=0)
+    s.copy[1].phase, s.copy[1].lead, s.phase[1].cap = 1, lead, 0.05
+    s.gpu[6].held = s.gpu[6].last_held = 0
+    s.held[0].op, s.held[0].next, s.held[0].before = 0, -1, -1
+    streams.leave(s, 0)
+    if lead:
+        assert (events(s), s.op[0].stage) == ([(9, STAGE, 0)], 4)
+        s.run[0].now = 9
+        streams.staged(s, 0, -1)
+    assert (s.op[0].stage, s.op[0].end, s.gpu[6].held) == (5, -1, 0)
+    s.run[0].now = lead + 20
+    streams.staged(s, 0, 0)
+    assert (s.op[0].end, s.gpu[6].held, s.stream[0].at) == (lead + 20, -1, 1)
+    s = member(RECEIVES)
+    streams.leave(s, 0)  # nothing to copy
+    assert (s.op[0].end, s.stream[0].at) == (0, 1)
+
+
+def test_what_cannot_be_planned_is_not_run() -> None:
+    s = member(IN_GROUP, bad=1)
+    s.run[0].stuck, s.row[1].plan, s.plan[0].bad, s.plan[3].bad = -1, 3, 0, 1
+    streams.next_ops(s, 0)
+    assert (s.run[0].stuck, s.op[0].end, s.row[1].met, s.stream[0].at) == (3, -1, 0, 0)
+    s.row[1].plan = 0
+    streams.next_ops(s, 0)
+    assert (s.row[1].met, s.slot[4].op, s.run[0].ended) == (1, 0, 0)
+
+
+def test_a_copy_moves_as_a_flow_or_takes_its_time() -> None:
+    s = stream_of(-1, 6, facts=WORKS)
+    s.op[0].row, s.phase[2].cap, s.op.row[0] = 2, 0.125, 2
+    assert not streams.execute(s, 0, -1)
+    flow = s.flow[0]
+    assert (flow.phase, flow.op, flow.then, flow.what, flow.wake) == (2, 0, THEN_DONE, 0, 8)
+    assert not streams.execute(s, 1, 0)
+    assert (6, OP_DONE, 1) in events(s)
+
+
+@pytest.mark.parametrize("facts", [WORKS | COMPUTES, WORKS])
+def test_only_compute_shares_a_gpu(facts: int) -> None:
+    s = stream_of(6, facts=facts | ON_GPU)
+    s.run[0].sharing = 1
+    streams.execute(s, 0, -1)
+    assert events(s) == [(6, JOB if facts & COMPUTES else OP_DONE, 0)]
+
+
+def test_members_that_data_has_passed_start_at_the_latest_when_all_ends() -> None:
+    """Of a plan along a path: the first has started, the second not; other plans start nobody."""
+    for start in (PATH, PATH + 1):
+        s = member(IN_GROUP, start=start)
+        s.slot[3].op, s.slot[4].op, s.op[0].start, s.run[0].now = 0, 1, 5, 30
+        streams.finish(s, 1)
+        assert [int(op.start) for op in s.op[:2]] == [5, 30 if start == PATH else -1]
+        assert [int(slot.left) for slot in s.slot[3:5]] == [1, 1]
 
 
 @pytest.mark.parametrize(("stuck", "left"), [(-1, 0), (0, 1), (3, 1)])

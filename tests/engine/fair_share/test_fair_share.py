@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.fairness import unfairness
 from helpers.share import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.engine.fair_share.progressive import Flows, fair_rates, fill, unfairness
+from commsim.engine.fair_share.progressive import (
+    AT_CAP,
+    UNKNOWN,
+    Flows,
+    fair_rates,
+    fill,
+    limits_of,
+)
 
 
 def random_flows(seed: int, flows: int, links: int, conns: int, coupled: bool) -> Flows:
@@ -118,3 +126,78 @@ def test_flow_order_does_not_matter_for_plain_flows(seed: int) -> None:
 def test_flows_that_want_a_little_too_much_are_held_back() -> None:
     case = Flows(np.array([0, 1, 2]), np.array([0, 0]), np.ones(2), np.ones(2), np.full(2, 0.51))
     assert fair_rates(case, np.array([1.0])).rate == pytest.approx([0.5, 0.5], rel=1e-15)
+
+
+def flows_on(*links: list[int], conns: list[float] | None = None, caps: list[float]) -> Flows:
+    """Flows of a byte on each of their links."""
+    ptr = np.concatenate(([0], np.cumsum([len(one) for one in links])))
+    count = int(ptr[-1])
+    weights = np.ones(count) if conns is None else np.array(conns)
+    return Flows(ptr, np.concatenate(links).astype(int), np.ones(count), weights, np.array(caps))
+
+
+INF = np.inf
+
+
+def test_what_limits_a_flow_is_a_full_link_of_which_none_has_more() -> None:
+    """Link 0 carries 1 and is full, link 1 carries 2 and is full, link 2 has room."""
+    flows = flows_on(
+        [0], [0], [0, 2], [1], [0, 1], [1, 2], [2], caps=[INF, INF, 0.1, INF, INF, 1.0, INF]
+    )
+    rates = np.array([0.35, 0.35, 0.1, 0.8, 0.2, 1.0, 0.5])
+    found = limits_of(flows, np.array([1.0, 2.0, 9.0]), rates)
+    assert found.tolist() == [0, 0, AT_CAP, UNKNOWN, UNKNOWN, AT_CAP, UNKNOWN]
+
+
+def test_of_two_full_links_the_first_limits() -> None:
+    found = limits_of(flows_on([1, 3], [3], caps=[INF, INF]), np.full(4, 0.5), np.array([0.5, 0.0]))
+    assert found.tolist() == [1, UNKNOWN]
+
+
+@pytest.mark.parametrize(("short", "limit"), [(0.0, 0), (1e-13, 0), (1e-9, UNKNOWN)])
+def test_a_link_is_full_and_shares_are_the_same_up_to_float_noise(short: float, limit: int) -> None:
+    on_one, capacity = flows_on([0], [0], caps=[INF, INF]), np.array([1.0])
+    rates = np.array([0.5, 0.5 * (1 - short)])
+    assert limits_of(on_one, capacity, rates).tolist() == [limit, limit]
+    even = np.array([0.5 + 0.5 * short, 0.5 * (1 - short)])
+    assert limits_of(on_one, capacity, even).tolist() == [0, limit]
+    capped = flows_on([0], [0], caps=[INF, 0.5])
+    assert limits_of(capped, capacity, even).tolist() == [0, AT_CAP if limit == 0 else UNKNOWN]
+
+
+def test_shares_are_those_of_connections() -> None:
+    """Three connections have 3/4 of the link, one has 1/4: the same share."""
+    flows = flows_on([0], [0], conns=[3.0, 1.0], caps=[INF, INF])
+    assert limits_of(flows, np.array([1.0]), np.array([0.75, 0.25])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("links", "caps", "rates"),
+    [
+        ([[0], [0]], [INF, INF], [4.0, 4.0]),
+        ([[0], []], [INF, 3.0], [8.0, 3.0]),  # who is on no link goes at its cap
+        ([[], [0], [0]], [3.0, INF, 1.0], [3.0, 7.0, 1.0]),
+        ([[0, 1], [0], [1, 2]], [INF, INF, INF], [1.0, 7.0, 1.0]),
+        ([[0, 2], [0, 2], [2], [2]], [INF, 1.0, INF, 0.5], [5.25, 1.0, 5.25, 0.5]),
+        ([[0, 1], [0, 2]], [2.0, 3.0], [2.0, 3.0]),  # no link limits any, the second is full
+    ],
+)
+def test_links_are_filled_by_hand(
+    links: list[list[int]], caps: list[float], rates: list[float]
+) -> None:
+    """Links of 8, 2 and 12 bytes a second."""
+    flows = flows_on(*links, caps=caps)
+    capacity = np.array([8.0, 2.0, 12.0])
+    found = fair_rates(flows, capacity)
+    assert (found.rate.tolist(), found.unfixed) == (rates, 0)
+    room = fill(flows, np.repeat(np.arange(len(links)), [len(one) for one in links]), capacity)[1]
+    used = [sum(rates[at] for at, one in enumerate(links) if link in one) for link in range(3)]
+    assert room.tolist() == (capacity - used).tolist()
+
+
+def test_offers_that_differ_by_float_noise_are_the_same() -> None:
+    """Three flows on 0.3 have 0.09999999999999999 each, and one of them 0.1 of its other link."""
+    flows = flows_on([0], [0], [0, 1], caps=[INF] * 3)
+    found = fair_rates(flows, np.array([0.3, 0.1]))
+    assert found.unfixed == 0
+    assert found.rate == pytest.approx([0.1] * 3, rel=1e-15)

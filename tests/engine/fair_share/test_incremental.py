@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from helpers.counting import python_calls
+from helpers.fairness import unfairness
 from helpers.share import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commsim.engine.fair_share import UNKNOWN, Flows, fair_again, fair_rates, limits_of
-from commsim.engine.fair_share.progressive import unfairness
 
 
 @dataclass(eq=False)
