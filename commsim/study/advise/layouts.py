@@ -139,7 +139,7 @@ def shardings(degrees: Degrees, *, node: int) -> list[str]:
     if replicas == 1:
         return ["ddp"]
     found = list(_SHARDED.values())
-    inside = node // (degrees.tp if degrees.tp <= node else node)
+    inside = node // min(degrees.tp, node)
     if 1 < inside < replicas and replicas % inside == 0 and degrees.ep == 1:
         found.append(f"hsdp-{inside}")
     return found

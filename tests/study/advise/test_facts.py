@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,6 +111,24 @@ def test_how_fast_a_gpu_reaches_others() -> None:
     assert "within a node" not in told(alone)[2]
     wide = worker(2, data_parallel={"gradients": "fp32"})
     assert f"takes {format_time(idle(wide, PARAMETERS * 4, 16))}," in told(wide)[2]
+
+
+@pytest.mark.parametrize(("took", "speed"), [(2.0, "fast"), (2.1, "slow")])
+def test_gradients_hide_behind_a_backward_that_takes_as_long(
+    took: float, speed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two thirds of 3 s."""
+    monkeypatch.setattr(sys.modules["commsim.study.advise.reasons"], "_idle", lambda *_: took)
+    assert told(worker(2), 3.0)[2].startswith(f"fabric: {speed}: ")
+
+
+def test_a_gpu_alone_sends_nothing() -> None:
+    one = worker(1)
+    one.cluster = Cluster.preset("dgx-h100", overrides={"gpu": {"count": 1}, "nic": {"count": 1}})
+    lines = told(one)
+    assert lines[2] == "fabric: one GPU, nothing to send"
+    capacity = one.cluster.gpu(0).memory_bytes / GIB
+    assert f" of {capacity:.3g} GiB with its optimizer" in lines[1]
 
 
 def test_less_than_half_of_the_layouts_is_scarce_memory() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from helpers.share import later
 
 from commsim.models import ModelShape, model_preset
 from commsim.scenario import scenario_from
-from commsim.study.advise.few_layers import carried_on, thinned
+from commsim.study.advise.few_layers import carried_on, thinned, worth
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.search import SURE
 from commsim.study.advise.simulate import Worker
@@ -85,3 +87,55 @@ def test_few_layers_are_not_made_fewer() -> None:
 def test_a_line_through_two_thin_models() -> None:
     """18 and 17 layers less took 3 s and 4 s: each layer is a second."""
     assert carried_on((3.0, 4.0), (18, 17)) == 21.0
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "schedule", "counts"),
+    [(16, "1f1b", (4, 8)), (12, "1f1b", (4, 8)), (11, "1f1b", (11,)), (30, "zb_h1", (8, 12))],
+)
+def test_an_estimate_carries_layers_on_and_then_microbatches(
+    microbatches: int, schedule: str, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of L layers and m microbatches of six sequences takes L (m + 3) + 2 m: of 20 layers
+    on four stages as well, whichever are run."""
+    asked: list[tuple[int, int]] = []
+
+    def short(layers: int, count: int, once: int) -> Any:
+        assert once == 2 * 3
+        asked.append((layers, count))
+        metrics = SimpleNamespace(step_time_s=layers * (count + 3.0) + 2 * count)
+        return SimpleNamespace(metrics=metrics)
+
+    module = sys.modules["commsim.study.advise.simulate"]
+    monkeypatch.setattr(module, "thinned", lambda shape, section, *, kept: (kept, 20 - kept))
+    made: Any = Worker.__new__(Worker)
+    section = SimpleNamespace(batch=SimpleNamespace(global_=6 * microbatches))
+    made.judge = SimpleNamespace(section=lambda candidate: section, shape=None)
+    made._short = short
+    candidate = Candidate(Degrees(2, 1, 4, 1, 1), schedule, 1, 3, "none", "ddp")
+    found = made.estimate(candidate)
+    assert found == pytest.approx(20 * (microbatches + 3) + 2 * microbatches)
+    assert asked == [(layers, count) for layers in (2, 3) for count in counts]
+    monkeypatch.setattr(module, "thinned", lambda shape, section, *, kept: None)
+    assert made.estimate(candidate) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "dense", "thin"),
+    [
+        (9, 1, 0, True), (8, 1, 0, False), (18, 2, 0, True), (17, 2, 0, False), (12, 1, 3, True),
+        (11, 1, 3, False), (21, 2, 3, False), (24, 2, 3, True),
+    ],
+)  # fmt: skip
+def test_nine_layers_of_the_smallest_part_are_worth_two_thin_runs(
+    layers: int, pp: int, dense: int, thin: bool
+) -> None:
+    """Dense layers in front stay, so they are none to leave out: of 24 on two stages 9 and 12."""
+    model: dict[str, Any] = {"layers": layers}
+    if dense:
+        experts = {"experts": 4, "top_k": 2, "expert_ffn": 32, "first_dense_layers": dense}
+        model["experts"] = experts
+    made = worker(**model)
+    candidate = Candidate(Degrees(16 // pp, 1, pp, 1, 1), "1f1b", 1, 1, "none", "ddp")
+    section = made.judge.section(candidate)
+    assert worth(made.judge.shape, section) is thin

@@ -102,6 +102,8 @@ def test_when_an_action_ends() -> None:
 
 def test_streams_of_two_groups() -> None:
     """The second group's op begins when the first one's has ended, on a stream of its own."""
+    assert GroupClock().add(0, (10, 0)) == 10
+    assert GroupClock().add(0, (0, 4)) == 4
     clock = GroupClock()
     assert clock.add(5, (10, 0)) == 15
     assert clock.add(5, (0, 4)) == 9

@@ -9,6 +9,7 @@ import pytest
 from helpers.share import later
 from msgspec.structs import replace
 
+from commsim.metrics import CollectiveMetrics, Metrics, Times
 from commsim.scenario import Scenario, scenario_from
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.simulate import Worker
@@ -89,3 +90,45 @@ def test_rates_are_carried_on_by_what_a_step_does() -> None:
     assert four.step_time_s == pytest.approx(2.5 * metrics.step_time_s)
     assert four.mfu == pytest.approx((metrics.mfu or 0) * 4 / 2.5)
     assert four.critical_path == ()
+
+
+def carried(one: Any, two: Any, *spans: float) -> Metrics:
+    """Return the metrics of four microbatches from those of one and of two, of given parts."""
+    plain = Times(*[1.0] * len(Times.__struct_fields__))
+    empty: dict[str, Any] = dict.fromkeys(Metrics.__struct_fields__)
+    several = dict.fromkeys(("ranks", "collectives", "links", "critical_path"), ())
+    base = Metrics(**empty | several | {"step_time_s": 1.0, "breakdown": plain})
+    shorter, longer = (replace(base, **parts) for parts in (one, two))
+    return extended(Short(1, shorter, spans[0]), Short(2, longer, spans[1]), 4)
+
+
+def test_a_bubble_is_the_idle_share_of_the_span() -> None:
+    """Half of 2 s and a quarter of 4 s are a second each, and so it is of 8 s."""
+    found = carried({"bubble_fraction": 0.5}, {"bubble_fraction": 0.25}, 2.0, 4.0)
+    assert found.bubble_fraction == pytest.approx(1 / 8)
+    assert found.bubble_ratio == pytest.approx(1 / 7)
+    for one, two in ((None, 0.25), (0.5, None), (None, None)):
+        none = carried({"bubble_fraction": one}, {"bubble_fraction": two}, 2.0, 4.0)
+        assert (none.bubble_fraction, none.bubble_ratio) == (None, None)
+
+
+def test_what_grows_shorter_is_not_below_nothing() -> None:
+    """Each further microbatch adds what the second does, of times and of collectives."""
+
+    def use(op: str, *figures: Any) -> CollectiveMetrics:
+        count, size, time, wait, exposed = figures
+        return CollectiveMetrics(op, "dp0", count, size, time, wait, exposed, None)
+
+    names = Times.__struct_fields__
+    times = [Times(**dict.fromkeys(names, 1.0) | {names[0]: each}) for each in (3.0, 2.5)]
+    fewer = [Times(**dict.fromkeys(names, each)) for each in (3.0, 1.0)]
+    found = carried({"breakdown": times[0]}, {"breakdown": times[1]}, 1.0, 2.0)
+    assert getattr(found.breakdown, names[0]) == pytest.approx(1.5)
+    found = carried({"breakdown": fewer[0]}, {"breakdown": fewer[1]}, 1.0, 2.0)
+    assert {getattr(found.breakdown, name) for name in names} == {0.0}
+    uses = ((use("x", 2, 10, 1.0, 3.0, 1.0),), (use("x", 4, 21, 1.5, 1.0, 0.4),
+                                                 use("y", 5, 6, 7.0, 8.0, 9.0)))  # fmt: skip
+    found = carried({"collectives": uses[0]}, {"collectives": uses[1]}, 1.0, 2.0)
+    assert found.collectives == (use("x", 8, 43, 2.5, 0.0, 0.0), uses[1][1])
+    rates = carried({"mfu": None}, {"mfu": 0.5}, 1.0, 2.0), carried({"mfu": 0.5}, {}, 1.0, 2.0)
+    assert [one.mfu for one in rates] == [None, None]
