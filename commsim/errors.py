@@ -61,12 +61,12 @@ class DeadlockError(CommsimError):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest known words, or the empty string.
 
-    Words that are hardly further off than the nearest are named with it.
+    Words that are hardly further off than the nearest are named with it. Capitals are as small.
     """
-    every = list(known)
+    word, every = word.lower(), {one.lower(): one for one in known}
     near = difflib.get_close_matches(word, every, n=3, cutoff=_SIMILAR)
     best = [one for one in near if _similarity(word, one) >= _similarity(word, near[0]) - _EQUAL]
-    named = [repr(one) for one in best]
+    named = [repr(every[one]) for one in best]
     if len(named) > 1:
         return f" Did you mean {', '.join(named[:-1])} or {named[-1]}?"
     return f" Did you mean {named[0]}?" if named else ""

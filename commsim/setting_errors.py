@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from commsim.errors import did_you_mean
-from commsim.setting_names import setting_for, type_error_text, value_hint
+from commsim.setting_names import bound_text, setting_for, type_error_text, value_hint
 from commsim.setting_search import settings_meant
 from commsim.setting_types import choices_at, fields_at, struct_in, value_at, written_steps
 
@@ -22,6 +22,7 @@ _PATH = re.compile(r"(?s)(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>[^
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`")
 _CHOICE = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
 _EXPECTED = re.compile(r"Expected `(?P<types>[a-z |]+)`(?:, got `[a-z]+`)?")
+_BOUND = re.compile(r"Expected `(?:int|float)` (?P<how>[<>]=?) (?P<bound>\S+)")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
@@ -37,7 +38,7 @@ def told(
     what, steps = match["what"], written_steps(match["path"] or "", kind, data, convert)
     above, path = path, ".".join((path, *steps)).lstrip(".")
     unknown, missing, choice = _UNKNOWN.match(what), _MISSING.match(what), _CHOICE.match(what)
-    expected = _EXPECTED.fullmatch(what)
+    expected, bound = _EXPECTED.fullmatch(what), _BOUND.fullmatch(what)
     if unknown:
         known = fields_at(kind, steps)
         field = unknown["field"]
@@ -58,9 +59,11 @@ def told(
         what = f"{choice['value']!r} is not one of: {', '.join(options)}.{hint}"
     elif expected and match["key"]:
         key = next(one for one in value_at(data, steps) if not isinstance(one, str))
-        what = type_error_text(expected["types"], key)
+        what = type_error_text(expected["types"], "~" if key is None else key)
     elif expected:
         what = type_error_text(expected["types"], value_at(data, steps))
+    elif bound:
+        what = bound_text(bound["how"], float(bound["bound"]), value_at(data, steps))
     else:
         what = what.replace("`", "").rstrip(".") + "."
     return f"{path}: {what}" if path else what

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["foreign_config", "setting_for", "type_error_text", "value_hint"]
+__all__ = ["bound_text", "foreign_config", "setting_for", "type_error_text", "value_hint"]
 
 _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -124,7 +124,21 @@ def type_error_text(expected: str, value: Any) -> str:
         return f"{value} is written as a fraction. Write {_cut(f'{value:.0f}')}."
     if "list" in wanted and isinstance(value, Mapping) and all(_is_place(key) for key in value):
         hint = f" Write the whole list: {_cut(_flow(list(value.values())))}." if value else ""
+    if value is None:
+        return f"is empty. Give {wanted}."
     return f"{_shown(value)} is not {wanted}.{hint}"
+
+
+def bound_text(how: str, bound: float, value: Any) -> str:
+    """Return a sentence on a number that is beyond a bound: `how` is ">=", ">", "<=" or "<"."""
+    number = f"{bound:,.12g}"
+    wanted = {
+        ">=": f"{number} or more",
+        ">": f"more than {number}",
+        "<=": f"at most {number}",
+        "<": f"less than {number}",
+    }
+    return f"{_shown(value)}: give {wanted[how]}."
 
 
 def _is_place(key: Any) -> bool:

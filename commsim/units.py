@@ -62,6 +62,10 @@ _BANDWIDTH = (
     | {p + "bit/s": f / 8 for p, f in _DECIMAL.items()}
     | {p + "B/s": float(f) for p, f in (_DECIMAL | _BINARY).items()}
 )
+_WORDS = {
+    "seconds": "s", "second": "s", "secs": "s", "sec": "s", "milli": "m", "micro": "u",
+    "nano": "n", "bits": "bit", "bytes": "b", "byte": "b",
+}  # fmt: skip
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*\Z")
 
 
@@ -163,7 +167,7 @@ def _parse(
         hint = _hint([f"{match[1]}{likely}"], read)
         raise UnitError(f"{shown} has no unit.{hint} Units: {known}.")
     if unit not in units:
-        fold = [each for each in units if each.lower() == unit.lower()] or _begun(unit, units)
+        fold = _otherwise(unit, units) or _begun(unit.replace("bit", "b"), units)
         hint = _hint([f"{match[1]}{one}" for one in fold[:2]], read)
         raise UnitError(f"{shown}: unknown unit {_shown(unit)}.{hint} Units: {known}.")
     value = number * float(units[unit])
@@ -180,6 +184,18 @@ def _hint(spellings: list[str], read: Callable[[Any], object]) -> str:
             read(one)
             taken += [f"'{one}'"] if len(one) <= _SHOWN else []
     return f" Did you mean {' or '.join(taken)}?" if taken else ""
+
+
+def _otherwise(unit: str, units: dict[str, Any]) -> list[str]:
+    """Return the units that are written otherwise: "gbps", "Gb/s" (of bits?), "usec"."""
+    plain = unit.lower()
+    for word, short in _WORDS.items():
+        plain = plain.replace(word, short)
+    bits, whole = plain.replace("b/s", "bps"), plain.replace("bps", "b/s")
+    forms = [whole, bits] if "B" in unit or "byte" in unit else [bits, whole]
+    if plain == forms[0]:  # else a small b says bits, and "/s" bytes: either may be meant
+        forms = forms[:1]
+    return [each for one in forms for each in units if each.lower() == one]
 
 
 def _begun(unit: str, units: dict[str, Any]) -> list[str]:

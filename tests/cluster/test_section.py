@@ -182,7 +182,7 @@ MESH = {"kind": "mesh", "per_link": "25GB/s"}
         ({"node": {"gpu": {"count": 2}}}, "node.gpu: give a `spec`"),
         ({"node": {"gpu": {"spec": "A10G"}}}, "node.gpu.count: is missing"),
         ({"node": {"gpu": {"spec": "A10G", "count": 0}}}, "node.gpu.count: 0 is not a count"),
-        ({"node": {"gpu": {"spec": "A10", "count": 1}}}, "Did you mean 'A100-PCIe-40GB'?"),
+        ({"node": {"gpu": {"spec": "A10", "count": 1}}}, "Did you mean 'A10G'?"),
         ({"node": {"gpu": INLINE["gpu"]}, "nodes": 2}, "node.nic: is missing"),
         ({"node": {**INLINE, "nic": {"count": 2}}}, "node.nic.bandwidth: is missing"),
         ({"node": {**INLINE, "cpu": {"sockets": 0}}}, "node.cpu.sockets: 0 is not a count"),
