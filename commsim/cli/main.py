@@ -77,7 +77,7 @@ class _Commands(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             other = _OTHER_NAMES.get(args[0])
             hint = f" Here it is `commsim {other}`." if other else ""
-            hint = hint or did_you_mean(args[0], COMMANDS)
+            hint = hint or did_you_mean(args[0], COMMANDS) or _as_scenario(args[0])
             raise click.UsageError(
                 f"there is no command {args[0]!r}.{hint} `commsim --help` lists them.", ctx
             )
@@ -101,6 +101,14 @@ class _Commands(click.Group):
                 f" commsim {named} {error.option_name}. `commsim {named} --help` lists them.",
                 error.ctx,
             ) from None
+
+
+def _as_scenario(word: str) -> str:
+    """Say how to run a scenario whose name stands where a command is expected, "" for none."""
+    from commsim.scenario import scenario_names
+
+    known = word.endswith((".yaml", ".yml")) or word in scenario_names()
+    return f" `commsim run {word}` runs a scenario." if known else ""
 
 
 @click.group(

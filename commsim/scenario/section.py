@@ -197,7 +197,10 @@ def scenario_from(
     if data is None:
         raise ScenarioError(f"{where}: the file is empty. `commsim presets scenarios` lists some.")
     if not isinstance(data, dict):
-        raise ScenarioError(f"{where}: a scenario is a mapping (name:, cluster:, workload:).")
+        raise ScenarioError(
+            f"{where}: is no scenario, which is a mapping (name:, cluster:, workload:). Traces are"
+            " for `commsim replay`, tables of nccl-tests for `commsim check`."
+        )
     if other := foreign_config(data):
         how = "" if "DeepSpeed" in other else _CONVERTED.format(where)
         raise ScenarioError(f"{where}: {_FOREIGN.format(f'looks like {other}', how)}")

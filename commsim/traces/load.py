@@ -32,6 +32,7 @@ from commsim.traces.formats import (
     documents,
     find_files,
     format_of,
+    is_nccl_tests,
     record_of,
     recordings_of,
     wrong_encoding,
@@ -69,6 +70,7 @@ class _Found(msgspec.Struct):
     tables: list[ProfilerTable] = msgspec.field(default_factory=list)
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     strange: list[str] = msgspec.field(default_factory=list)
+    strange_is: str = ""  # what the first of them is, if that is known
     notes: list[str] = msgspec.field(default_factory=list)
 
 
@@ -203,6 +205,8 @@ def _sort(found: _Found, document: Document) -> None:
     part = format.read(document) if format else None
     if part is None:
         _check_other(document)
+        if not found.strange:
+            found.strange_is = _other_command(document)
         found.strange.append(document.name)
     for one in part if isinstance(part, Sequence) else (part,):
         if isinstance(one, KinetoFile):
@@ -279,8 +283,19 @@ def _nothing(where: str, found: _Found) -> str:
             " `commsim bench --algo FILE.xml`, or look at it by `commsim explain`."
         )
     if found.strange:
-        return f"{found.strange[0]}: not a format that is read. Read are: {_KNOWN}."
+        return (
+            f"{found.strange[0]}: not a format that is read.{found.strange_is} Read are: {_KNOWN}."
+        )
     return f"{where}: holds no trace."
+
+
+def _other_command(document: Document) -> str:
+    """Return which command reads a file that is no trace, "" if none is known."""
+    if document.name.endswith((".yaml", ".yml")):
+        return " A scenario is for `commsim run`."
+    if is_nccl_tests(document.data):
+        return " A table of nccl-tests is for `commsim check`, `calibrate` and `compare`."
+    return ""
 
 
 def _by_rank(found: _Found) -> dict[int, KinetoFile]:

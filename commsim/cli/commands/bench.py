@@ -17,6 +17,7 @@ from commsim.cli.terminal import (
     Count,
     GroupedCommand,
     NcclVersion,
+    Number,
     OutputFile,
     cluster_option,
     columns,
@@ -41,7 +42,10 @@ _HEAD = (
 )  # fmt: skip
 
 
-@click.command(cls=GroupedCommand)
+@click.command(
+    cls=GroupedCommand,
+    extra="Write several ops with commas, as all_reduce,broadcast, a cluster as --cluster NAME.",
+)
 @click.argument("ops", metavar="OP[,OP...]")
 @cluster_option
 @click.option(
@@ -67,7 +71,14 @@ _HEAD = (
     show_default=True,
     help="Largest size.",
 )
-@click.option("-f", "factor", default=2.0, show_default=True, help="Factor from size to size.")
+@click.option(
+    "-f",
+    "factor",
+    type=Number("2 or 1.5"),
+    default=2.0,
+    show_default=True,
+    help="Factor from size to size.",
+)
 @click.option("-d", "dtype", default="float", show_default=True, help="Type of the elements.")
 @click.option(
     "-n", "iterations", type=Count(), help="As nccl-tests'; a prediction needs no repeats."

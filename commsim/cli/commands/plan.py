@@ -16,6 +16,7 @@ from commsim.cli.terminal import (
     Console,
     Count,
     GroupedCommand,
+    Number,
     OutputFile,
     OutputFolder,
     columns,
@@ -41,7 +42,9 @@ _NONE_MAKES_IT, _INTERRUPTED = 1, 130
 @click.option("--model", required=True, metavar="M", help="A preset (`commsim presets models`).")
 @click.option("--tokens", required=True, metavar="N", help="To train on: 2e12, or 2T.")
 @click.option("--in", "days", metavar="TIME", help="The deadline: 30d, 4w, 12h.")
-@click.option("--budget", type=float, metavar="MONEY", help="For the whole training.")
+@click.option(
+    "--budget", type=Number("2000000 or 2e6"), metavar="MONEY", help="For the whole training."
+)
 @click.option(
     "--on",
     type=INPUT,

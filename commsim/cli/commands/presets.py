@@ -30,6 +30,8 @@ def presets(what: str, words: tuple[str, ...]) -> None:
         return
     if what not in ("all", *_KINDS):
         hint = did_you_mean(what, (*_KINDS, "show"))
+        if what in _names():
+            hint = f" `commsim presets show {what}` prints that one."
         raise click.UsageError(
             f"no presets {what!r}.{hint} Use one of {', '.join(_KINDS)}, show NAME."
         )
@@ -119,7 +121,15 @@ def _text(name: str) -> str:
         return gpu_text(name)
     if name.lower() in model_names():
         return model_text(name.lower())
-    known = [*preset_names(), *scenario_names(), *gpu_names(), *model_names()]
     raise ScenarioError(
-        f"no preset {name!r} to show.{suggestion(name, known)} `commsim presets` lists them."
+        f"no preset {name!r} to show.{suggestion(name, _names())} `commsim presets` lists them."
     )
+
+
+def _names() -> list[str]:
+    """Return the name of every preset: clusters, scenarios, GPUs and models."""
+    from commsim.cluster import gpu_names, preset_names
+    from commsim.models import model_names
+    from commsim.scenario import scenario_names
+
+    return [*preset_names(), *scenario_names(), *gpu_names(), *model_names()]

@@ -22,7 +22,9 @@ from commsim.cli.terminal import (
 __all__ = ["run"]
 
 
-@click.command(cls=GroupedCommand)
+@click.command(
+    cls=GroupedCommand, extra="`commsim compare` takes several scenarios, `sweep` several settings."
+)
 @click.argument("scenario", type=INPUT, metavar="SCENARIO|NAME", shell_complete=scenarios)
 @set_option
 @click.option(

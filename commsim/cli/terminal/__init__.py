@@ -8,7 +8,7 @@ from commsim.cli.terminal.complete import clusters, presets_of, scenarios, trace
 from commsim.cli.terminal.console import Console, output_refused, reader_left
 from commsim.cli.terminal.help import GroupedCommand, write_commands
 from commsim.cli.terminal.notes import say_notes
-from commsim.cli.terminal.numbers import Checked, Count, NcclVersion, Percent
+from commsim.cli.terminal.numbers import Checked, Count, NcclVersion, Number, Percent
 from commsim.cli.terminal.params import (
     INPUT,
     STDOUT,
@@ -40,6 +40,7 @@ __all__ = [
     "GroupedCommand",
     "InputName",
     "NcclVersion",
+    "Number",
     "OutputFile",
     "OutputFolder",
     "Percent",

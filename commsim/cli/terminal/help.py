@@ -5,6 +5,8 @@ Commands as all of commsim's are: help in groups, and nothing given may be empty
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import click
 
@@ -30,8 +32,13 @@ class GroupedCommand(click.Command):
     """A command whose help lists settings first, then files that it writes, then the rest.
 
     An option or argument that is given and empty, like that of a shell's unset variable, is
-    refused: it would pass for one that is left out. No two of its files may be one.
+    refused: it would pass for one that is left out. No two of its files may be one. `extra` is what
+    to tell who gives more arguments than there are.
     """
+
+    def __init__(self, *args: Any, extra: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._extra = extra
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the line; refuse what is empty, and an output that is another file of the line."""
@@ -43,13 +50,12 @@ class GroupedCommand(click.Command):
             for param in self.params:
                 if not isinstance(param.type, click.types.UnprocessedParamType):
                     _refuse_empty(param, given.get(param.name or ""), ctx)
-        apart = "=" in args  # click empties the list
+        told = _apart(args) or self._extra  # click empties the list
         try:
             left = super().parse_args(ctx, args)
         except click.UsageError as error:
-            if apart and "extra argument" in error.message:
-                told = f"{error.format_message()}. Write no blanks around '='."
-                raise click.UsageError(told, ctx) from None
+            if told and "extra argument" in error.message:
+                raise click.UsageError(f"{error.format_message()}. {told}", ctx) from None
             raise
         refuse_shared_files(ctx)
         return left
@@ -65,6 +71,16 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _apart(args: Sequence[str]) -> str:
+    """Say how a setting is written that stands on the line in several words; "" if none does."""
+    if "=" in args:
+        return "Write no blanks around '='."
+    for option, setting in pairwise(args):
+        if option in ("--set", "--vary") and "=" not in setting:
+            return f"Write {option} {setting}=VALUE."
+    return ""
 
 
 def _with_setting(error: click.NoSuchOption, command: click.Command) -> click.UsageError:

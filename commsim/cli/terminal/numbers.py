@@ -12,7 +12,7 @@ import click
 
 from commsim.errors import CommsimError
 
-__all__ = ["Checked", "Count", "NcclVersion", "Percent"]
+__all__ = ["Checked", "Count", "NcclVersion", "Number", "Percent"]
 
 _MOST = 10**12  # more than there are of anything; what fewer are too many for says so itself
 _SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
@@ -35,6 +35,24 @@ class Count(click.ParamType[int]):
         if self._most == _MOST:
             bounds = f"of {self._least:,} or more"
         self.fail(f"{text!r}: give a whole number {bounds}.", param, ctx)
+
+
+class Number(click.ParamType[float]):
+    """A number written out, with a decimal point or an exponent; `like` is an example."""
+
+    name = "number"
+
+    def __init__(self, like: str) -> None:
+        self._like = like
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail as a usage error."""
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r}: give a number, like {self._like}.", param, ctx)
 
 
 class Percent(click.ParamType[float]):

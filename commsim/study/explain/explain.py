@@ -23,7 +23,7 @@ from commsim.collectives import (
 from commsim.errors import ScenarioError, did_you_mean
 from commsim.files import write_text
 from commsim.follow import Follow, unfollowed
-from commsim.ops import COLLECTIVES
+from commsim.ops import COLLECTIVES, op_of
 
 __all__ = ["Explanation", "explain", "save_together"]
 
@@ -169,8 +169,13 @@ def _usual_op(algorithm: str) -> str:
     possible = [op for op in COLLECTIVES if (op, algorithm) in ALGORITHMS]
     if not possible:
         known = sorted({name for _, name in ALGORITHMS})
+        hint = did_you_mean(algorithm, known)
+        if algorithm.isdecimal():
+            hint = f" Ranks are given as -n {algorithm}."
+        if op := op_of(algorithm):
+            hint = f" The op is given as --op {op}."
         raise ScenarioError(
-            f"there is no algorithm {algorithm!r}.{did_you_mean(algorithm, known)}"
+            f"there is no algorithm {algorithm!r}.{hint}"
             f" Known: {', '.join(known)}, or an MSCCL file.xml."
         )
     return "all_reduce" if "all_reduce" in possible else possible[0]

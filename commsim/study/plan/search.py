@@ -67,7 +67,17 @@ class PlanSearch:
 
     def run(self) -> None:
         """Search: the smallest of each kind, then what is cheaper, then what is faster; at last the
-        winners are run whole, as `commsim run` does."""
+        winners are run whole, as `commsim run` does.
+
+        Raises:
+            ScenarioError: one node of each kind has more GPUs than may be looked at.
+        """
+        if not any(self._sizes(kind) for kind in self._question.kinds):
+            names = " and of ".join(kind.name for kind in self._question.kinds)
+            raise ScenarioError(
+                f"--most-gpus {self._question.most_gpus}: one node of {names} has more. Give a"
+                " larger number."
+            )
         for kind in self._question.kinds:
             self._smallest(kind)
         self._cheaper()

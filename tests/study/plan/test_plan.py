@@ -311,6 +311,10 @@ def test_sizes_go_by_quarters_and_by_whole_racks():
             "--seq-len 0: give",
         ),
         (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, most_gpus=0), "--most-gpus 0:"),
+        (
+            lambda: plan("llama3-8b", tokens=1, on="dgx-h100,dgx-a100", days=1, most_gpus=4),
+            "--most-gpus 4: one node of dgx-h100 and of dgx-a100 has more. Give a larger number.",
+        ),
         (lambda: plan("llama3-8c", tokens=1e12, on="dgx-h100", days=1), "llama3-8b"),
         (
             lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, batch_tokens=8),
