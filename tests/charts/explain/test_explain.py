@@ -18,7 +18,7 @@ from helpers.paths import TESTS
 from commsim.charts.explain.layout import frame, positions
 from commsim.charts.explain.together import step_shares
 from commsim.charts.explain.views import views
-from commsim.collectives import program
+from commsim.collectives import default_per_node, program
 from commsim.collectives.catalogue import ALGORITHMS
 from commsim.collectives.checker import final_state
 from commsim.collectives.walk import walk
@@ -351,3 +351,41 @@ def test_algorithms_play_side_by_side_on_one_clock(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more", "refused"),
+    [
+        ("ring", {"n": 128}, ""), ("ring", {"n": 129}, "too many ranks"),
+        ("tree", {"pieces": 2**14}, "too large to be explained"),
+        ("tree", {"pieces": 2**14 + 1}, "too many to be looked at"),
+        # The n ** 2 pieces of an all-to-all on n ranks, n counters each: 2 ** 24 on 64 ranks.
+        ("pairwise", {"n": 64, "op": "all_to_all"}, ""),
+        ("pairwise", {"n": 65, "op": "all_to_all"}, "too large to be explained"),
+    ],
+)  # fmt: skip
+def test_how_much_can_be_looked_at(
+    algorithm: str, more: dict[str, Any], refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["commsim.study.explain.explain"]
+    monkeypatch.setattr(module, "walk", lambda made: made)
+    monkeypatch.setattr(module, "_refuse_unused", lambda *_: None)
+    if not refused:
+        explain(algorithm, **more)
+        return
+    with pytest.raises(ScenarioError, match=refused):
+        explain(algorithm, **more)
+
+
+def test_files_and_settings_that_an_algorithm_has_no_use_for() -> None:
+    file = str(FILES / "ring_all_reduce.xml")
+    for more in ({"root": 1}, {"pieces": 2}, {"per_node": 2}):
+        with pytest.raises(ScenarioError, match="stand in the file"):
+            explain(file, **more)  # type: ignore[arg-type]
+    assert explain(file, 4, op="all_reduce").walk.program.n == 4
+    assert explain("hierarchical", 8, per_node=2).per_node == 2
+    assert explain("hierarchical", 8).per_node == default_per_node(8)
+    assert explain("ring", 8).per_node == 0
+    assert explain("tree", pieces=2).walk.program.n == 4
+    direct = explain("direct", 4, op="all_to_all_v", pieces=2).walk.program
+    assert len(direct.share) == 16  # a piece from each to each

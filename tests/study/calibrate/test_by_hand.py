@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commsim.errors import TraceError
+from commsim.errors import ScenarioError, TraceError
+from commsim.libraries import LibrarySection
+from commsim.libraries.nccl import usual_launch
 from commsim.study.calibrate.check import _bands, _expected
 from commsim.study.calibrate.faults import Fault, _faults, diagnose
-from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, _laid
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, _laid, _placed
 from commsim.study.calibrate.training import _against_others, _alike, _error, _fit, _launch, _notes
+from commsim.traces.formats import NcclTests
 
 MIB = 2**20
 
@@ -178,3 +181,93 @@ def test_what_was_measured_is_carried_to_other_sizes_and_to_the_release_of_then(
     for other in (table(1, nodes=2), MeasuredTable("t", "x", "float", 1, 8, (1,), np.ones(1)),
                   MeasuredTable("t", "all_reduce", "float", 1, 4, (1,), np.ones(1))):  # fmt: skip
         assert _expected(machine, other)[1] == "predicted"
+
+
+@pytest.mark.parametrize(("tolerance", "sound"), [
+    (0.0, False), (1e-9, True), (1.0, True), (1.01, False), (-0.1, False),
+])  # fmt: skip
+def test_a_tolerance_is_a_share_above_zero(
+    tolerance: float, sound: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["commsim.study.calibrate.check"]
+    monkeypatch.setattr(module, "read_tables", lambda *_: [])
+    if sound:
+        assert module.check("x.log", "dgx-h100", tolerance=tolerance).passed
+        return
+    with pytest.raises(ScenarioError, match="give a share above zero, up to 1"):
+        module.check("x.log", "dgx-h100", tolerance=tolerance)
+
+
+def log(ranks: int, nodes: int, devices: int = 0) -> NcclTests:
+    listed: Any = ("a GPU",) * devices
+    return NcclTests("all_reduce", (), listed, None, "x.log", ranks=ranks, nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "devices", "on", "laid"),
+    [
+        (8, 2, 0, None, (8, 2)),  # its own word, whatever else is said
+        (8, 2, 0, (1, 8), (8, 2)),
+        (8, 0, 8, None, (8, 1)),
+        (8, 0, 0, (2, 4), (8, 2)), (0, 0, 0, (2, 4), (8, 2)), (0, 0, 0, (3, 5), (15, 3)),
+        (1, 1, 1, (2, 3), (6, 2)), (2, 2, 0, None, (2, 2)),
+    ],
+)  # fmt: skip
+def test_ranks_and_nodes_of_a_log(
+    ranks: int, nodes: int, devices: int, on: Any, laid: tuple[int, int]
+) -> None:
+    found = _placed(log(ranks, nodes, devices), on)
+    assert (found.ranks, found.nodes) == laid
+
+
+@pytest.mark.parametrize(
+    ("ranks", "on", "told"),
+    [(8, None, "does not list its devices"), (8, (3, 2), "are those of 8 ranks, and --on says 3x2"),
+     (6, (2, 4), "are those of 6 ranks"), (1, None, "does not list its devices")],
+)  # fmt: skip
+def test_ranks_and_nodes_that_a_log_cannot_have(ranks: int, on: Any, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        _placed(log(ranks, 0), on)
+
+
+def test_a_table_as_it_is_kept_in_a_cluster_file() -> None:
+    one = MeasuredTable("a.log: all_reduce", "all_reduce", "half", 2, 4, (8, 16),
+                        np.array([1.23456789e-6, 2e-6]), "2.19", "process")  # fmt: skip
+    assert one.written() == {
+        "op": "all_reduce", "nodes": 2, "gpus_per_node": 4, "dtype": "half", "nccl": "2.19",
+        "launch": "process", "source": "a.log", "bytes": [8, 16], "us": [1.23457, 2.0],
+    }  # fmt: skip
+    assert one.at([1]).written()["us"] == [2.0]
+
+
+def test_what_was_broken_stands_in_the_sources_of_a_file() -> None:
+    def faults(**overrides: Any) -> tuple[str, ...]:
+        return BenchedMachine("m", {"preset": "x", "overrides": overrides}).faults
+
+    assert faults() == BenchedMachine("m", {"preset": "x"}).faults == ()
+    told = {"a": "found: PHB, in a.log", "b": "fitted: commsim", "c": "found: PHB, in b.log"}
+    assert faults(pcie={"sources": told}, nic={"sources": {"x": "found: no GPUDirect"}}) == (
+        "PHB", "no GPUDirect",
+    )  # fmt: skip
+    assert faults(nic={"gdr": False}, odd=3, gpu={"sources": None}) == ()
+    bare = BenchedMachine("m", {"preset": "x", "overrides": None})
+    assert bare.having({"nic": {"gdr": True}}).cluster["overrides"] == {"nic": {"gdr": True}}
+    laid = BenchedMachine("m", {"preset": "x", "overrides": {"nic": {"a": 1}}})
+    assert laid.having({"nic": {"gdr": True}}).cluster["overrides"]["nic"] == {"a": 1, "gdr": True}
+
+
+def test_a_launch_is_that_of_the_release_that_ran_most_often() -> None:
+    """Its host may say it; else the version that should run counts, then that of most tables."""
+
+    def launch(*releases: str, version: str | None = None, **overrides: Any) -> float:
+        library = LibrarySection("nccl")
+        library = library.having(version=version) if version else library
+        machine = BenchedMachine("m", {"preset": "dgx-a100", "overrides": overrides}, library)
+        return machine.launch([table(8, nccl=one) for one in releases])
+
+    old, new = usual_launch(old=True), usual_launch(old=False)
+    assert old != new
+    assert launch("2.11.4") == launch("2.11.4", "2.11.4", "2.27.3") == old
+    assert launch("2.27.3") == launch("2.27.3", "2.27.3", "2.11.4") == launch("") == new
+    assert launch("2.27.3", version="2.11.4") == old
+    assert launch("2.11.4", host={"launch": "7us"}) == pytest.approx(7e-6)

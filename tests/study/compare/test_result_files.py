@@ -16,6 +16,7 @@ import commsim as cs
 from commsim.cli.commands.compare_text import comparison_text
 from commsim.errors import TraceError
 from commsim.study.compare import compare
+from commsim.study.compare.result_files import read_own_json
 
 CLUSTER = {
     "preset": "dgx-h100",
@@ -106,3 +107,63 @@ def test_the_last_of_two_equal_keys_counts(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text(TEXT % (BREAKDOWN, ', "step_time_s": 3.0'))
     assert compare(file, file).to_dict()["sides"][0]["step_time_s"] == 3.0
+
+
+def test_what_a_file_does_not_say_is_unknown() -> None:
+    """A bench without its system is of nobody knows how many GPUs, a run's rank has a copy."""
+    row = {"op": "all_reduce", "size": 8, "type": "float", "time_us": 1.0, "busbw_gbs": None,
+           "algo": "ring", "proto": None}  # fmt: skip
+    read = read_own_json(json.dumps({"schema": 1, "results": [row]}).encode(), "x")
+    assert read is not None
+    assert (read.kind, read.data["system"]) == ("bench", {"gpus": 0, "nodes": 0})
+    assert read.data["results"][0]["chosen"] is False
+    plain = read_own_json(SOUND.encode(), "x")
+    assert plain is not None
+    assert (plain.kind, plain.data["breakdown"]["comm_s"]) == ("result", 0.0)
+    assert [plain.data[key] for key in ("ranks", "links", "collectives", "notes")] == [[]] * 4
+    assert plain.data["mfu"] is plain.data["cost"] is plain.data["memory_gib"] is None
+    measured = read_own_json((TEXT % (BREAKDOWN, ', "measured": null')).encode(), "x")
+    assert measured is not None
+    assert measured.kind == "replay"
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('"mfu": 0', ""), ('"mfu": 1e30', ""), ('"mfu": 2e30', "mfu"), ('"mfu": -1', "mfu"),
+        ('"mfu": 1e-30', ""), ('"mfu": 9e-31', "mfu is 9e-31"),
+        ('"step_time_s": 1e12', ""), ('"step_time_s": 2e12', "step_time_s"),
+        ('"ranks": [{"multiplicity": 1}]', ""), ('"ranks": [{"multiplicity": 0}]', "multiplicity"),
+        ('"ranks": [{"multiplicity": 2147483648}]', ""),
+        ('"ranks": [{"multiplicity": 2147483649}]', "multiplicity"),
+        ('"step_time_s": 0, "tokens_per_s": 0', ""),
+        ('"step_time_s": 0, "cost": {"per_1e9_tokens": 1}', "of no time"),
+        ('"step_time_s": 0, "cost": {"energy_kwh_per_1e9_tokens": 1}', "of no time"),
+        ('"step_time_s": 0, "cost": {"per_step": 1}', ""),
+    ],
+)  # fmt: skip
+def test_figures_that_can_be_and_that_cannot(more: str, told: str) -> None:
+    written = (TEXT % (BREAKDOWN, f", {more}")).encode()
+    if not told:
+        assert read_own_json(written, "x") is not None
+        return
+    with pytest.raises(TraceError, match=told):
+        read_own_json(written, "x")
+
+
+@pytest.mark.parametrize(("size", "sound"), [(0, True), (-1, False), (2**62, True),
+                                             (2**62 + 1, False)])  # fmt: skip
+def test_bytes_of_a_row_are_counted_from_nothing_to_4_eib(size: int, sound: bool) -> None:
+    row = {"op": "all_reduce", "size": size, "type": "float", "time_us": 1.0, "busbw_gbs": None,
+           "algo": "ring", "proto": None}  # fmt: skip
+    written = json.dumps({"schema": 1, "results": [row]}).encode()
+    if sound:
+        assert read_own_json(written, "x") is not None
+        return
+    with pytest.raises(TraceError, match="size"):
+        read_own_json(written, "x")
+
+
+@pytest.mark.parametrize("written", ["{}", "[1]", '{"schema": 1}', '{"step_time_s": 1}', "{"])
+def test_other_files_are_left_to_others(written: str) -> None:
+    assert read_own_json(written.encode(), "x") is None

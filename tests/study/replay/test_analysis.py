@@ -99,6 +99,7 @@ def test_bus_bandwidths_are_of_medians() -> None:
     assert (found[1]["ranks"], found[1]["expected_s"], found[1]["expected_busbw_gbs"]) == (
         2, None, None,
     )  # fmt: skip
+    assert [one["bytes"] for one in busbw(trace(row(size=1)), None, None)] == [1]
     assert busbw_table(found)[0] == ("op", "ranks", "bytes", "count", "transfer", "busbw")
     assert busbw_table(found)[2] == ("all_reduce", "2", "7.812 KiB", "3", "10 us", "0.8 GB/s")
     assert busbw_table(found)[3][5] == "–"

@@ -163,7 +163,10 @@ def test_other_shapes_are_no_pipeline() -> None:
     star = both((5, 6), (5, 7), (5, 8))
     two = both((5, 6), (7, 8))
     apart = both((5, 6), (7, 8), (8, 9), (9, 7))
-    for messages in (ring, star, two, apart, trace(message(5, 6)), trace()):
+    # Two ends, and a way that leads through all of them; but 6 and 8 have three beside them.
+    triangle = both((5, 6), (6, 7), (7, 8), (6, 8), (8, 9))
+    one_way = trace(message(5, 6), message(7, 6))
+    for messages in (ring, star, two, apart, triangle, one_way, trace(message(5, 6)), trace()):
         assert pipeline(messages, measured) is None
 
 
@@ -192,7 +195,11 @@ def test_parts_of_a_step_are_held_to_the_recording() -> None:
         "exposed_copy": 0, "exposed_transfer": pytest.approx(2000),
         "waiting_in_communication": pytest.approx(3000),
     }  # fmt: skip
+    assert row["compute"] == {"recorded_s": 1e-3, "replayed_s": 1e-3}
     found = checked(scaled(3000), scaled(3160))
+    assert found.ranks[0]["waiting_in_communication"] == {
+        "recorded_s": pytest.approx(3e-3), "replayed_s": pytest.approx(3.16e-3)
+    }  # fmt: skip
     missed = [(miss.rank, miss.part) for miss in found.misses]
     # 160 us are more than a twentieth of 3000 and of 2000, and not of 4000 nor 6000.
     assert set(missed) == {

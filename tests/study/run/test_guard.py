@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.counting import python_calls
 from helpers.share import share_of_each
+from msgspec.structs import replace
 
 from commsim.cluster import Cluster
 from commsim.cluster.presets import preset_names
@@ -16,6 +17,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Plan, PlanPart, Request, Start
 from commsim.libraries.plan import empty_phase
+from commsim.metrics import bound_cuts
 from commsim.scenario import load_scenario
 from commsim.study.bench import bench
 from commsim.study.bench.nccl_tests import BENCH_OPS
@@ -97,6 +99,25 @@ def test_it_costs_under_a_twentieth_of_a_run() -> None:
     assert library is not None
     own = python_calls(lambda: guard.too_fast_plans(graph, cluster, library))
     assert 20 * own < whole
+
+
+def test_it_does_not_look_at_every_set_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would take a tenth of a second for each group of a run."""
+    looked = []
+    monkeypatch.setattr(bound_cuts._Wires, "every_set", lambda *_: looked.append(1))
+    guard.too_fast_plans(one_op("all_reduce", 2**30, 8), Cluster.preset("dgx-h100"), Ideal())
+    assert looked == []
+
+
+@pytest.mark.parametrize("recorded", [-1, 0, 1])
+def test_what_was_measured_is_not_held_to_a_bound(recorded: int) -> None:
+    """Nor is what a rank does by itself."""
+    graph = one_op("all_reduce", 2**30, 16)
+    kept = replace(graph.collectives, recorded=np.full(1, recorded))
+    notes = guard.too_fast_plans(replace(graph, collectives=kept), ONE_SLOW_NODE, Hasty())
+    assert bool(notes) is (recorded < 0)
+    assert guard.too_fast_plans(one_op("all_reduce", 2**30, 1), ONE_SLOW_NODE, Hasty()) == ()
+    assert guard.too_fast_plans(one_op("all_reduce", 2**30, 2), ONE_SLOW_NODE, Hasty())
 
 
 OVERRIDES: dict[str, dict[str, Any]] = {

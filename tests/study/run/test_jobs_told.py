@@ -81,6 +81,7 @@ def test_ranks_in_words() -> None:
     assert told_of._range((0, 2, 4)) == "0, 2, 4"
     assert told_of._range((4, 3)) == "4, 3"
     assert told_of._range(tuple(range(0, 16, 2))) == "0, 2, 4, 6, 8, 10, 12, 14"
+    assert told_of._range(tuple(range(0, 18, 2))).endswith("12, 14 and 1 more")
     assert told_of._range(tuple(range(0, 20, 2))) == "0, 2, 4, 6, 8, 10, 12, 14 and 2 more"
 
 

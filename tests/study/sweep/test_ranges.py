@@ -83,3 +83,26 @@ def test_any_number_of_keys_is_asked_for_at_once(tmp_path: Path, count: int) -> 
         **{key: Outcome(key, {"key": key}, None) for key in keys[::7]},
         "wrong": Outcome("wrong", None, "an error"),
     }
+
+
+@pytest.mark.parametrize("values", [5, None, True, [], (), {}])
+def test_what_is_no_list_of_values(values: object) -> None:
+    with pytest.raises(ScenarioError, match="a: give a list of values, or a range like"):
+        axes_of({"a": values})
+
+
+def test_values_of_a_mapping_are_written_as_yaml_reads_them() -> None:
+    (axis,) = axes_of({"a": [1, 2.5, True, None, "x", [1, "y"], {"b": 1}]})
+    assert axis.values == ("1", "2.5", "true", "null", "x", '[1,"y"]', '{"b":1}')
+
+
+def test_settings_in_groups_go_beside_the_first_of_each() -> None:
+    vary = {name: [1, 2] for name in "abcde"}
+    found = axes_of(vary, [["b", "a"], ["d", "e"]])
+    assert [(axis.path, axis.beside) for axis in found] == [
+        ("a", "b"), ("b", ""), ("c", ""), ("d", ""), ("e", "d"),
+    ]  # fmt: skip
+    assert len(combinations(found)) == 8
+    assert [axis.beside for axis in axes_of(vary, True)] == ["", "a", "a", "a", "a"]
+    with pytest.raises(ScenarioError, match="a is listed twice"):
+        axes_of(vary, [["a", "b"], ["a", "c"]])
