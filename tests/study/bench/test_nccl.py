@@ -132,6 +132,8 @@ def test_an_oversubscribed_fabric_is_slower_when_large() -> None:
     ("how", "words"),
     [
         ({"algo": "rong"}, "--algo rong: NCCL has no such choice."),
+        ({"algo": "ring,x.xml"}, "x.xml: time an algorithm from a file by itself"),
+        ({"proto": "LL,x.xml"}, "--proto x.xml: NCCL has no such choice."),
         ({"proto": "LL256"}, "--proto LL256"),
         ({"algo": "PAT"}, "NCCL has none of these for all_reduce here. It has: Tree LL"),
         ({"library": "ideal", "proto": "LL"}, "ideal has no protocols"),

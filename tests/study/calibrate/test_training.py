@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +15,7 @@ import commsim as cs
 from commsim.cli.main import call
 from commsim.errors import TraceError
 from commsim.metrics import breakdown
+from commsim.study.calibrate.predicted import BenchedMachine
 from commsim.units import PS_PER_SECOND
 
 KERNELS = ("gemm", "attention", "norm")
@@ -137,3 +140,31 @@ def test_traces_without_compute_and_calls_without_anything_are_refused(
         cs.calibrate_steps(tmp_path, "dgx-h100")
     assert call(["calibrate", "--cluster", "dgx-h100"]) == 2
     assert "--trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes"),
+    [
+        ({"preset": "dgx-a100", "nodes": 3}, 3), ({"preset": "dgx-a100"}, 1), (None, 1),
+        ({"nodes": [{"preset": "dgx-a100"}, {"preset": "dgx-h100"}]}, 1),
+    ],
+)  # fmt: skip
+def test_a_training_is_moved_to_as_many_nodes_of_the_machine(
+    cluster: Any, nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own cluster is put aside; of a list of nodes nobody knows which they would be."""
+    work = {"collectives": [{"op": "barrier", "bytes": "0B"}]}
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump({"workload": work} | ({"cluster": cluster} if cluster else {})))
+    module = sys.modules["commsim.study.calibrate.training"]
+    moved: list[Any] = []
+
+    def run(scenario: Any) -> Any:
+        moved.append(scenario.file.cluster)
+        raise TraceError("seen")
+
+    monkeypatch.setattr(module, "run", run)
+    machine = BenchedMachine("m", {"preset": "dgx-h100"})
+    with pytest.raises(TraceError, match="seen"):
+        module._simulated(path, machine, {0: []})
+    assert (moved[0].preset, moved[0].nodes) == ("dgx-h100", nodes)

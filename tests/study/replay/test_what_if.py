@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.kineto_writer import Recording, late_rank
 
 from commsim.cluster import Cluster
-from commsim.errors import ScenarioError
+from commsim.errors import CommsimError, ScenarioError
 from commsim.graph import Device, Graph, GraphBuilder, OpKind
 from commsim.libraries import Ideal
 from commsim.study.replay.errors import worst
-from commsim.study.replay.replay import Replay, replay
+from commsim.study.replay.replay import Replay, _rules, replay
 from commsim.study.replay.what_if import WhatIf, grown, split_sets, with_library
 
 MS, US = 1_000_000_000, 1_000_000
@@ -318,3 +319,79 @@ def test_another_library_speaks_for_all_groups_whose_times_are_not_kept(
     speaks = found.kind != OpKind.COMPUTE
     assert set(found.device[speaks].tolist()) == {device}
     assert set(found.device[~speaks].tolist()) == {Device.CPU}
+
+
+def test_sizes_and_groups_that_cannot_grow() -> None:
+    with pytest.raises(ScenarioError, match="0 is not the recorded 2 or a multiple"):
+        grown(fsdp(), 0, "dp")
+    assert grown(fsdp(), 2, "dp")[1].startswith("what-if: 2 data-parallel ranks for 2")
+    assert "ranks 4 to 15 are taken" in grown(fsdp(), 8, "dp")[1]
+    bare = GraphBuilder()
+    bare.compute(bare.lane(0), 5, name="w")
+    for name, told in (("dp", "Groups: none"), ("", "group=NAME: none")):
+        with pytest.raises(ScenarioError, match=told):
+            grown(bare.build(), 2, name)
+    with pytest.raises(ScenarioError, match="Groups: dp, tp, world"):
+        grown(fsdp(), 8, "pp")
+    build = GraphBuilder()
+    unlike = [build.group("dp [0, 1]", [0, 1]), build.group("dp [2, 3, 4]", [2, 3, 4])]
+    for group, ranks in zip(unlike, ((0, 1), (2, 3, 4)), strict=True):
+        for rank in ranks:
+            build.collective(build.lane(rank), group, "all_reduce", 8, stream="c")
+    with pytest.raises(ScenarioError, match="its groups have different numbers of ranks"):
+        grown(build.build(), 4, "dp")
+
+
+def test_a_barrier_of_gloo_among_too_many_ranks_is_refused() -> None:
+    """A rank tells on whom it has heard from: of a million ranks each of each. NCCL's does not."""
+
+    def barrier(library: str, kind: str = "barrier") -> Graph:
+        build = GraphBuilder()
+        group = build.group("dp", (0, 1), library=library)
+        for rank in (0, 1):
+            build.collective(build.lane(rank), group, kind, 8, stream="c")
+        return build.build()
+
+    many = change("data_parallel.size=1000000")
+    with pytest.raises(CommsimError, match="1,000,000 ranks.* 1,000,000,000,000 chunks"):
+        many.applied(barrier("gloo"))
+    for graph in (barrier("nccl"), barrier("gloo", "all_reduce")):
+        many.applied(graph)
+    change("data_parallel.size=1000000", "library.name=nccl").applied(barrier("gloo"))
+
+
+@pytest.mark.parametrize(("ranks", "fits"), [(8, True), (9, False)])
+def test_as_many_ranks_as_the_cluster_has_gpus(ranks: int, fits: bool, dgx: Cluster) -> None:
+    build = GraphBuilder()
+    build.group("world", range(ranks))
+    if fits:
+        assert _rules(build.build(), dgx, "modelled", Ideal(), change()).name == "ideal"
+        return
+    with pytest.raises(ScenarioError, match="the run has 9 ranks, the cluster 8 GPUs"):
+        _rules(build.build(), dgx, "modelled", Ideal(), change())
+
+
+def test_sizes_are_needed_of_what_a_library_has_to_time(dgx: Cluster) -> None:
+    """Not of a barrier, and not where the recorded time counts; 0 bytes are a size."""
+
+    def rules(size: int, kind: str = "all_reduce", library: str = "") -> Any:
+        build = GraphBuilder()
+        group = build.group("g", (0, 1), library=library)
+        for rank in (0, 1):
+            build.collective(build.lane(rank), group, kind, size, stream="c")
+        return _rules(build.build(), dgx, "modelled", Ideal(), change())
+
+    for sound in (rules(0), rules(1), rules(-1, "barrier"), rules(-1, library="recorded")):
+        assert sound.name == "ideal"
+    with pytest.raises(ScenarioError, match="1 of 1 collectives have no known size"):
+        rules(-1)
+
+
+@pytest.mark.parametrize(("miss", "trusted"), [(0.05, True), (0.0501, False)])
+def test_a_miss_of_a_twentieth_is_still_trusted(
+    miss: float, trusted: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["commsim.study.replay.replay"], "worst", lambda check: miss)
+    found = replay(folder)
+    assert found.trusted is trusted
+    assert any("do not trust what-ifs" in note for note in found.result.notes) is not trusted

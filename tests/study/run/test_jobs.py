@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import commsim as cs
 from commsim.graph import GraphBuilder, merged, moved_to, repeated
+from commsim.study.run.jobs import _parts
 from commsim.study.run.placement import placed
 
 # Two nodes per leaf; a leaf's uplink carries as much as one NIC: 12.5 GB/s.
@@ -204,3 +206,28 @@ def test_graphs_moved_repeated_and_merged_keep_what_they_hold() -> None:
         merged([one, moved_to(_pair(), [4, 5])], ["x", "z"], [0, 0])
     with pytest.raises(cs.ScenarioError, match="has rank 1, and 1 ranks"):
         moved_to(_pair(), [3])
+
+
+def test_the_share_of_each_job_is_what_it_does_by_itself() -> None:
+    """Two pairs under switches of their own: each is as it is alone, the second 50 ps later."""
+    cluster = cs.Cluster.preset("dgx-h100", nodes=2)
+    graphs = [moved_to(_pair(), ranks) for ranks in ([0, 1], [8, 9])]
+    alone = [cs.simulate(graph, cluster, library=cs.Ideal()) for graph in graphs]
+    whole = cs.simulate(merged(graphs, ["x", "y"], [0, 50]), cluster, library=cs.Ideal())
+    for share, own, later in zip(_parts(whole, graphs), alone, (0, 50), strict=True):
+        order, mine = np.argsort(share.op), np.argsort(own.op)
+        assert share.op[order].tolist() == own.op[mine].tolist() == list(range(4))
+        for at in ("arrive", "start", "end"):
+            told = getattr(share, at)[order] - later
+            assert told.tolist() == getattr(own, at)[mine].tolist()
+        assert share.cause_kind[order].tolist() == own.cause_kind[mine].tolist()
+        causes, known = (
+            [-1 if by < 0 else int(line.op[by]) for by in line.cause[places].tolist()]
+            for line, places in ((share, order), (own, mine))
+        )
+        assert causes == known
+        assert -1 in causes
+        moved = share.links.link_bytes(), own.links.link_bytes()
+        assert moved[0].tolist() == moved[1].tolist()
+        assert moved[0].sum() > 0
+        assert sorted(share.links.op.tolist()) == sorted(own.links.op.tolist())
