@@ -104,7 +104,7 @@ class Queue(LayoutQueue):
             self.begun.append(one.micro)
             return lambda: ran(one)
 
-        def run(one: Candidate) -> Any:
+        def run(one: Candidate, follow: Any) -> Any:
             self.here.append(one.micro)
             return ran(one)
 

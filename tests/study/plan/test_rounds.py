@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from commsim.cluster import ClusterSection
+from commsim.follow import unfollowed
 from commsim.sections import decode
 from commsim.study.plan.option import PlanOption
 from commsim.study.plan.search import PlanSearch
@@ -44,7 +45,8 @@ class Size:
     def begin(self, count: int = 1) -> None:
         self.begun.append(count)
 
-    def run_next(self) -> PlanOption:
+    def run_next(self, follow: Any) -> PlanOption:
+        assert follow is unfollowed
         _, days = self.layouts.pop(0)
         option = PlanOption(
             kind="k", nodes=self.nodes, gpus=self.gpus, layout="", step_s=1.0, days=days, mfu=None,
@@ -55,7 +57,8 @@ class Size:
             self.best = option
         return option
 
-    def run_whole(self) -> None:
+    def run_whole(self, follow: Any) -> None:
+        assert follow is unfollowed
         assert self.best is not None
         self.best = replace(self.best, whole=True)
 
@@ -87,7 +90,10 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Searching:
             seconds=None if deadline is None else deadline * DAY,
         )  # fmt: skip
         heard = told if told is not None else []
-        return PlanSearch(question, usual=True, runs=runs, progress=heard.append), seen
+        found = PlanSearch(
+            question, usual=True, runs=runs, progress=heard.append, follow=unfollowed
+        )
+        return found, seen
 
     return made
 
@@ -251,5 +257,5 @@ def test_sizes_go_up_to_the_most_gpus(most: int, sizes: list[int]) -> None:
     question: Any = SimpleNamespace(
         scenario=lambda kind, nodes: {1: one}[nodes], budget=None, most_gpus=most
     )
-    found = PlanSearch(question, usual=True, runs=1, progress=lambda _: None)
+    found = PlanSearch(question, usual=True, runs=1, progress=lambda _: None, follow=unfollowed)
     assert found._sizes(None) == sizes  # type: ignore[arg-type]
