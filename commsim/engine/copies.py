@@ -23,7 +23,6 @@ from commsim.units import format_size
 
 __all__ = ["Copies", "copy_phase"]
 
-_NONE = np.zeros(0, np.int64)
 _PART = 1 << 18  # bytes of a copy that go at once
 _MOST_PARTS = 16
 
@@ -34,48 +33,44 @@ class Copies:
     def __init__(self, links: Links, network: FluidNetwork | StepNetwork) -> None:
         self._links = links
         self._network = network
-        self._phases: dict[tuple[tuple[Route, ...], int], PlanPhase] = {}
+        self._phases: dict[tuple[Route, int], PlanPhase] = {}
 
-    def start(self, routes: tuple[Route, ...], size: int, *, op: int) -> Event:
-        """Copy `size` bytes along each of some routes at once; the event fires when all are done.
-
-        Several routes are those of ranks that do the same at the same time.
-        """
+    def start(self, route: Route, size: int, *, op: int) -> Event:
+        """Copy `size` bytes along a route; the event fires when it is done."""
         if isinstance(self._network, FluidNetwork):
-            return self._network.start(self._phase(routes, size), op=op).reach(1.0)
+            return self._network.start(self._phase(route, size), op=op).reach(1.0)
         parts = min(max(math.ceil(size / _PART), 1), _MOST_PARTS)
-        way = np.tile(np.arange(len(routes)), parts)
-        count = len(way)
+        first = np.zeros(parts, np.int64)
         messages = RoutedProgram(
-            way * 2,
-            way * 2 + 1,
-            np.full(count, size / parts),
-            way,
-            routes,
-            np.zeros(count + 1, np.int64),
-            _NONE,
+            first,
+            first + 1,
+            np.full(parts, size / parts),
+            first,
+            (route,),
+            np.zeros(parts + 1, np.int64),
+            first[:0],
         )
         return self._network.send(MessageProgress(messages, lambda _: None), [], op=op)[1]
 
-    def _phase(self, routes: tuple[Route, ...], size: int) -> PlanPhase:
+    def _phase(self, route: Route, size: int) -> PlanPhase:
         """Return the flow of a copy; equal copies share one, as the record keeps each."""
-        key = (routes, size)
+        key = (route, size)
         if key not in self._phases:
-            self._phases[key] = copy_phase(routes, size, self._links)
+            self._phases[key] = copy_phase(route, size, self._links)
         return self._phases[key]
 
 
-def copy_phase(routes: tuple[Route, ...], size: int, links: Links) -> PlanPhase:
-    """Return the flow that copies `size` bytes along each of `routes`.
+def copy_phase(route: Route, size: int, links: Links) -> PlanPhase:
+    """Return the flow that copies `size` bytes along a route.
 
     Raises:
         ScenarioError: it takes longer than the clock can hold.
     """
     try:
-        idle = max(whole(r.latency + size * per_byte(r, links)) for r in routes)
+        idle = whole(route.latency + size * per_byte(route, links))
     except OverflowError:
         raise too_long(
             f"a copy of {format_size(size)} to or from host memory",
             "Give a smaller size, or more bandwidth.",
         ) from None
-    return coupled(routes, [size] * len(routes), idle, links)
+    return coupled((route,), [size], idle, links)

@@ -229,7 +229,7 @@ class Engine:
             return
         if copy.lead:
             yield self.env.timeout(copy.lead)
-        yield self.copies.start((copy.route,), copy.size, op=op)
+        yield self.copies.start(copy.route, copy.size, op=op)
 
     def _host_copy(self, op: int) -> Event:
         """Move a copy between a GPU and its host's memory over the links between the two."""
@@ -240,7 +240,7 @@ class Engine:
         rank = self._rank[self._lane[op]]
         to_host = self._item[op] == CopyDirection.TO_HOST
         route = self.cluster.to_host(rank) if to_host else self.cluster.from_host(rank)
-        return self.copies.start((route,), int(self.graph.size[op]), op=op)
+        return self.copies.start(route, int(self.graph.size[op]), op=op)
 
     def end(self, op: int) -> None:
         """Record the end of an op, and release the ops that waited for it."""

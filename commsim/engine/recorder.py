@@ -119,7 +119,7 @@ class Recorder:
         rows = zip(*self.services, strict=True) if self.services else ((),) * 5
         types = (np.int64, np.float64, np.float64, np.float64)
         links, begins, ends, shares, programs = rows
-        op = np.array([self.program_op.get(program, -1) for program in programs], dtype=np.int64)
+        op = np.array([self.program_op[program] for program in programs], dtype=np.int64)
         single = [
             np.array(row, dtype)
             for row, dtype in zip((links, begins, ends, shares), types, strict=True)

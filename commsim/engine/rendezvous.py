@@ -179,7 +179,7 @@ class Rendezvous:
         recorder, now = context.recorder, context.env.now
         for member, op in self.ops.items():
             since = now - self.copy_time[member] if member in self.copy_time else now
-            if op != cause and recorder.arrive[op] < since and cause >= 0:
+            if op != cause and recorder.arrive[op] < since:
                 recorder.cause[op] = cause
                 recorder.cause_kind[op] = kind
             if not run_as.joins[member]:

@@ -108,12 +108,25 @@ def test_a_copy_of_nothing_takes_its_latency() -> None:
 def test_a_copy_takes_the_latency_of_its_route_and_its_bytes_of_the_slowest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At half a ps and a quarter a byte: 7 + 500 and 300 + 250 of 1,000 bytes."""
-    rates = {7: 0.5, 300: 0.25}
-    monkeypatch.setattr(host_copies, "per_byte", lambda route, links: rates[route.latency])
+    """At half a ps a byte: 7 + 500 of 1,000 bytes."""
+    monkeypatch.setattr(host_copies, "per_byte", lambda route, links: 0.5)
     monkeypatch.setattr(host_copies, "coupled", lambda routes, sizes, idle, links: (sizes, idle))
-    routes = tuple(Route((at,), (1.0,), (0,), latency) for at, latency in enumerate(rates))
     none: Any = None
-    both: Any = host_copies.copy_phase(routes, 1000, none)
-    one: Any = host_copies.copy_phase(routes[:1], 1000, none)
-    assert (both, one) == (([1000, 1000], 550), ([1000], 507))
+    found: Any = host_copies.copy_phase(Route((0,), (1.0,), (0,), 7), 1000, none)
+    assert found == ([1000], 507)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [(0, 1), (1, 1), (1 << 18, 1), ((1 << 18) + 1, 2), (1 << 22, 16), (9 << 20, 16)],
+)
+def test_a_copy_goes_in_parts_of_a_quarter_of_a_mib_sixteen_at_most(size: int, parts: int) -> None:
+    """Two over one link take turns by part: the first ends one part before the second."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    for stream in ("one", "other"):
+        build.host_copy(lane, size, way=CopyDirection.TO_HOST, stream=stream)
+    both = size * 2000  # ps at 1 GB/s
+    first, last = ends(build.build(), HostStar(2), "steps")
+    assert first == US + round(both - both / 2 / parts)
+    assert last == US + both

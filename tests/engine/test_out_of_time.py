@@ -14,7 +14,7 @@ from commsim.engine import simulate
 from commsim.engine.columns import executor as columns
 from commsim.engine.columns.loop import run_events
 from commsim.engine.faults import Target, TimedChange, TimedChanges
-from commsim.engine.out_of_time import first_late
+from commsim.engine.out_of_time import first_late, out_of_time
 from commsim.engine.recorder import Recorder
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal
@@ -160,3 +160,16 @@ def test_what_was_under_way_is_named_before_what_never_began() -> None:
     assert first_late(recorder) == 0
     recorder.end = list(np.array([7, -1, 6]))
     assert first_late(recorder) == 1
+    recorder.end = [0, 0, -1]  # what takes no time has ended too
+    assert first_late(recorder) == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (-1, "c, has not"), (0, "c, begun at 0 s, has not"), (DAY, "c, begun at 86400 s, has not"),
+        (MOST_PICOSECONDS - 1, "c, begun at 4611686 s, has not"), (MOST_PICOSECONDS, "c, has not"),
+    ],
+)  # fmt: skip
+def test_an_op_is_said_to_have_begun_if_it_has(start: int, told: str) -> None:
+    assert told in str(out_of_time(work(1), 0, start))

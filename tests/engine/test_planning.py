@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster
-from commsim.engine.planning import Planner
+from commsim.engine.planning import Planner, _checked
 from commsim.errors import ScenarioError
 from commsim.graph import Device, GraphBuilder
 from commsim.libraries import Ideal, Plan, Request
@@ -131,3 +131,28 @@ def test_what_has_no_size_is_not_planned() -> None:
     planner = Planner(graph, Cluster.preset("dgx-h100"), Ideal())
     with pytest.raises(ScenarioError, match="neither its size is known nor how long it took"):
         planner.collective(0)
+
+
+@pytest.mark.parametrize(("root", "member"), [(-1, -1), (5, 0), (0, 1), (1, 2)])
+def test_a_root_is_told_by_its_place_in_the_group(root: int, member: int) -> None:
+    build = GraphBuilder()
+    group = build.group("some", (5, 0, 1))
+    kind = "all_reduce" if root < 0 else "broadcast"
+    for rank in (5, 0, 1):
+        build.collective(build.lane(rank), group, kind, 8, stream="s", root=root)
+    assert Planner(build.build(), None, Ideal()).collective_request(0).root == member
+
+
+@pytest.mark.parametrize(
+    ("size", "recorded", "splits", "known"),
+    [(-1, -1, None, False), (0, -1, None, True), (-1, 0, None, True), (-1, -1, ((1,),), True)],
+)
+def test_nothing_to_move_and_no_time_are_known(
+    size: int, recorded: int, splits: tuple[tuple[int, ...], ...] | None, known: bool
+) -> None:
+    request = Request("all_to_all_v", size, (0,), splits=splits, recorded=recorded)
+    if known:
+        assert _checked(request) is request
+    else:
+        with pytest.raises(ScenarioError, match="among 1 ranks: neither its size is known"):
+            _checked(request)

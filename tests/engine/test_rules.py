@@ -167,6 +167,7 @@ def test_a_message_moves_when_both_ends_are_posted() -> None:
     expected = 3 * MS + 2 * US + MIB / 1e9 * 1e12
     assert timeline.end[1:] == pytest.approx([expected, expected], abs=1)
     assert timeline.arrive[1:].tolist() == [0, 3 * MS]
+    assert set(timeline.links.op.tolist()) == {1}  # the sender's, who came first
 
 
 def test_a_batch_starts_together_and_ends_together() -> None:
@@ -228,8 +229,12 @@ def test_recorded_times_are_played_back_without_a_cluster() -> None:
 def test_more_ranks_than_gpus_is_an_error() -> None:
     build, _ = lanes(4)
     build.compute(3, MS, name="a")
-    with pytest.raises(ScenarioError, match="rank 3, the cluster has 2 GPUs"):
-        simulate(build.build(), Star(2), library=Ideal())
+    for ranks in (2, 3):
+        with pytest.raises(
+            ScenarioError, match=rf"rank 3, .* {ranks} GPUs \(ranks 0 to {ranks - 1}\)"
+        ):
+            simulate(build.build(), Star(ranks), library=Ideal())
+    assert simulate(build.build(), Star(4), library=Ideal()).end_time == MS
 
 
 def test_a_twenty_line_behaviour_of_ones_own() -> None:
@@ -246,6 +251,7 @@ def test_a_twenty_line_behaviour_of_ones_own() -> None:
     alone = run(build)
     shared = simulate(build.build(), Star(2), library=Ideal(), extensions=[tenant])
     assert shared.end_time == pytest.approx(2 * alone.end_time, rel=1e-3)
+    assert set(shared.links.op.tolist()) == {-1, 0}  # the tenant's traffic is no op's
 
 
 def test_memory_is_taken_at_the_start_and_returned_at_the_end() -> None:
@@ -276,3 +282,94 @@ def test_the_latest_of_several_dependencies_counts_with_its_delay() -> None:
     timeline = run(build, n=3)
     assert timeline.start[2] == 6 * MS
     assert timeline.cause[2] == early
+
+
+@pytest.mark.parametrize("batched", [0, 1])
+def test_ops_come_in_the_order_in_which_their_dependency_lists_them(batched: int) -> None:
+    """Of two equal messages that end together the second to begin is what the last waited for.
+
+    Whichever of them is one of a batch: neither comes later than as soon as it can.
+    """
+    build, world = lanes(4)
+    work = build.compute(0, MS, name="work", stream="w")
+    build.recv(1, 0, MIB, group=world, stream="s")
+    build.recv(3, 2, MIB, group=world, stream="s")
+    first, second = (
+        build.send(
+            rank, rank + 1, MIB, group=world, stream="s", after=[work],
+            batch=build.batch() if at == batched else -1,
+        )
+        for at, rank in enumerate((0, 2))
+    )  # fmt: skip
+    op = build.compute(0, MS, name="last", stream="w", after=[first, second])
+    timeline = run(build, n=4)
+    assert timeline.arrive[first] == timeline.arrive[second] == MS
+    assert timeline.end[first] == timeline.end[second]
+    assert (timeline.cause[op], timeline.cause_kind[op]) == (second, Cause.DEPENDENCY)
+
+
+def test_an_op_whose_dependency_has_just_ended_comes_at_once() -> None:
+    """The first message's, before the second's, which comes later in the same instant."""
+    build, world = lanes(4)
+    work = build.compute(0, MS, name="work", stream="w")
+    build.recv(1, 0, MIB, group=world, stream="s")
+    build.recv(3, 2, MIB, group=world, stream="s")
+    build.compute(0, MS, name="before", stream="x")
+    first = build.send(0, 1, MIB, group=world, stream="x", after=[work])
+    build.compute(2, MS, name="before", stream="x")
+    second = build.send(2, 3, MIB, group=world, stream="x")
+    op = build.compute(0, MS, name="last", stream="w", after=[first, second])
+    timeline = run(build, n=4)
+    assert timeline.arrive[first] == timeline.arrive[second] == MS
+    assert (timeline.cause[op], timeline.cause_kind[op]) == (second, Cause.DEPENDENCY)
+
+
+def recorded_broadcast(begins: tuple[int, ...], root: int, stays: tuple[int, ...]) -> Graph:
+    """Return a broadcast that was recorded to wait for its root alone, after work of each rank."""
+    build, world = lanes(len(begins))
+    for lane, begin in enumerate(begins):
+        build.compute(lane, begin, name="work", stream="s")
+        build.collective(lane, world, "broadcast", 8, stream="s", root=root, recorded=0)
+    graph = build.build()
+    duration = graph.duration.copy()
+    duration[1::2] = stays
+    return replace(
+        graph, duration=duration, collectives=replace(graph.collectives, eager=np.array([1]))
+    )
+
+
+def test_members_that_wait_for_the_root_alone_start_and_leave_one_by_one() -> None:
+    """Rank 1 is the root: rank 0 comes with it, rank 2 before, rank 3 later."""
+    graph = recorded_broadcast((MS, MS, 0, 3 * MS), 1, (10, 20, 30, 40))
+    timeline = simulate(graph, None, library=Recorded())
+    assert timeline.start[1::2].tolist() == [MS, MS, MS, 3 * MS]
+    assert timeline.end[1::2].tolist() == [MS + 10, MS + 20, MS + 30, 3 * MS + 40]
+    causes = list(zip(timeline.cause.tolist(), timeline.cause_kind.tolist(), strict=True))[1::2]
+    stream = Cause.STREAM
+    assert causes == [(0, stream), (2, stream), (3, Cause.RENDEZVOUS), (6, stream)]
+
+
+def test_a_member_that_started_at_once_starts_once() -> None:
+    """The root is there from the begin, as is rank 0, who leaves before rank 2 comes."""
+    graph = recorded_broadcast((0, 0, 3 * MS), 1, (10, 20, 30))
+    timeline = simulate(graph, None, library=Recorded())
+    assert timeline.start[1::2].tolist() == [0, 0, 3 * MS]
+    assert timeline.end[1::2].tolist() == [10, 20, 3 * MS + 30]
+
+
+def test_members_of_a_second_call_wait_for_the_first_that_its_ops_left() -> None:
+    """Both wait for the root alone, on a group that runs one call at a time."""
+    build, world = lanes(2)
+    for lane in range(2):
+        for stream in "ab":
+            build.collective(lane, world, "broadcast", 8, stream=stream, root=0, recorded=0)
+    graph = build.build()
+    graph = replace(
+        graph, duration=np.full(4, 10),
+        collectives=replace(graph.collectives, eager=np.ones(2, np.int64)),
+    )  # fmt: skip
+    timeline = simulate(graph, None, library=Recorded())
+    assert timeline.start.tolist() == [0, 10, 0, 10]
+    assert timeline.end.tolist() == [10, 20, 10, 20]
+    assert timeline.cause[[1, 3]].tolist() == [0, 0]
+    assert set(timeline.cause_kind[[1, 3]].tolist()) == {Cause.QUEUE}

@@ -14,7 +14,7 @@ from commsim.engine.core import Engine
 from commsim.engine.work_alone import is_work_alone
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal
-from commsim.timeline import Timeline
+from commsim.timeline import Cause, Timeline
 
 COLUMNS = ("arrive", "start", "end", "cause", "cause_kind")
 
@@ -96,3 +96,25 @@ def test_who_follows_it_sees_how_far_it_is() -> None:
     simulate(build.build(), None, library=Ideal(), follow=follow)
     assert shares == [0.0]
     assert ask[0]() == 3 / 4  # the last op was the one begun
+
+
+@pytest.mark.parametrize("extensions", [[], [nothing]], ids=["alone", "events"])
+@pytest.mark.parametrize(
+    ("took", "offset", "cause"),
+    [
+        (0, 0, (1, Cause.STREAM)), (1, 0, (0, Cause.DEPENDENCY)), (2, 0, (0, Cause.DEPENDENCY)),
+        (3, 0, (0, Cause.DEPENDENCY)), (1, 3, (1, Cause.STREAM)), (3, 3, (0, Cause.DEPENDENCY)),
+    ],
+)  # fmt: skip
+def test_a_dependency_that_ends_last_is_the_cause_but_at_the_very_begin(
+    took: int, offset: int, cause: tuple[int, Cause], extensions: list[Any]
+) -> None:
+    """The op before it in its stream takes no time."""
+    build = GraphBuilder()
+    first = build.compute(build.lane(0), took, name="a")
+    lane = build.lane(1, offset=offset)
+    build.compute(lane, 0, name="b")
+    build.compute(lane, 5, name="c", after=[first])
+    line = simulate(build.build(), None, library=Ideal(), extensions=extensions)
+    assert line.start[2] == max(took, offset)
+    assert (line.cause[2], line.cause_kind[2]) == cause

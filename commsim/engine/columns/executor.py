@@ -162,7 +162,7 @@ class ColumnsEngine:
         """Return the number of the phase of a copy; equal copies share one."""
         assert self.links is not None
         if (route, size) not in self._copies:
-            self._copies[route, size] = copy_phase((route,), size, self.links)
+            self._copies[route, size] = copy_phase(route, size, self.links)
         return self._phases.number(self._copies[route, size])
 
     def _host_copy(self, op: int) -> int:

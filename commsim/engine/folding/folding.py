@@ -62,7 +62,7 @@ class FoldedPlanner(Planner):
         self._folding: Folding = graph.folding
         self._members = member_lanes(graph)
         self._orbits: list[tuple[Request, Ints]] = []
-        self._number: dict[tuple[int, int, Request], int] = {}
+        self._number: dict[tuple[int, Request], int] = {}
         self._collectives = self._collect(self.equivalent_collectives(), self._collective_orbit)
         self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
@@ -128,11 +128,11 @@ class FoldedPlanner(Planner):
 
     def _collective_orbit(self, row: int) -> int:
         group = int(self._graph.collectives.group[row])
-        return self._orbit((0, group, self.collective_request(row)), self._folding.groups[group])
+        return self._orbit((group, self.collective_request(row)), self._folding.groups[group])
 
     def _message_orbit(self, row: int) -> int:
         pair = int(self._folding.pair[row])
-        return self._orbit((1, pair, self.message_request(row)), self._folding.pairs[pair])
+        return self._orbit((pair, self.message_request(row)), self._folding.pairs[pair])
 
     def _collect_copies(self) -> dict[int, int]:
         """Return, per copy over links, the number of what it asks for."""
@@ -141,13 +141,17 @@ class FoldedPlanner(Planner):
             lane = int(graph.lane[op])
             rows = np.flatnonzero(self._folding.lane_of == lane)[:, None]
             request = Request(_COPY, int(graph.size[op]), (-1,), root=int(graph.item[op]))
-            found[op] = self._orbit((2, lane, request), rows)
+            found[op] = self._orbit((lane, request), rows)
         return found
 
-    def _orbit(self, key: tuple[int, int, Request], rows: Ints) -> int:
+    def _orbit(self, key: tuple[int, Request], rows: Ints) -> int:
+        """Return the number of what a group, pair or lane asks for, a new one for a new request.
+
+        Which of the three it is, the kind of the request tells.
+        """
         if key not in self._number:
             self._number[key] = len(self._orbits)
-            self._orbits.append((key[2], rows))
+            self._orbits.append((key[1], rows))
         return self._number[key]
 
     def _negligible(self, entries: Entries, share: float) -> Bools:
@@ -265,7 +269,7 @@ def _made(cluster: Cluster, library: Library, request: Request, ranks: tuple[int
 def _copy_plan(cluster: Cluster, rank: int, way: CopyDirection, size: int) -> Plan:
     route = cluster.to_host(rank) if way == CopyDirection.TO_HOST else cluster.from_host(rank)
     none = np.zeros(1, np.int64)
-    part = PlanPart((copy_phase((route,), size, cluster.links),), none, none)
+    part = PlanPart((copy_phase(route, size, cluster.links),), none, none)
     return Plan((part,), Start.ALL, 1)
 
 

@@ -143,3 +143,20 @@ def test_changes_come_and_go_from_the_begin_of_what_is_measured() -> None:
     assert {one.places for one in gpu.changes} == {(1,)}
     assert {one.places for one in link.changes} == {(4, 3)}
     assert in_windows(DrawnFaults(), 0, None, like) == []
+
+
+def test_jitter_is_drawn_from_a_stream_of_its_own() -> None:
+    """A seed and a number of the run give the same jitter in every version."""
+    build = GraphBuilder()
+    lane = build.lane(0)
+    for _ in range(5):
+        build.compute(lane, 10**9, name="work")
+    factors = np.random.default_rng((3, 4, 2)).normal(1.0, 0.1, 5)
+    found = slowed(build.build(), DrawnFaults(noise=(Noise(0.1, "normal", None),), seed=(3, 4)))
+    assert found.duration.tolist() == np.rint(10**9 * factors).tolist()
+
+
+def test_work_of_a_picosecond_grows_too() -> None:
+    build = GraphBuilder()
+    build.compute(build.lane(0), 1, name="work")
+    assert slowed(build.build(), DrawnFaults((SlowGpu(0, 3.0),))).duration.tolist() == [3]

@@ -136,3 +136,68 @@ def test_nothing_drawn_is_no_fault(cluster: cs.Cluster) -> None:
     assert drawn(cluster, jitter=[{"spread": 0.1}])
     assert drawn(cluster, slow_gpus=[{"rank": 0, "factor": 2}])
     assert drawn(cluster, slow_links=[{"link": "node0/nic0", "left": 0.5}])
+
+
+@pytest.mark.parametrize(
+    ("entry", "known"),
+    [
+        ({"seed": -1}, False), ({"seed": 0}, True), ({"samples": 0}, False), ({"samples": 1}, True),
+        ({"samples": 10_000}, True), ({"samples": 10_001}, False),
+        ({"slow_gpus": [{"factor": 0.0, "rank": 0}]}, False),
+        ({"slow_gpus": [{"factor": 0.001, "rank": 0}]}, True),
+        ({"slow_gpus": [{"factor": 1000, "rank": 0}]}, True),
+        ({"slow_gpus": [{"factor": 1000.5, "rank": 0}]}, False),
+        ({"slow_gpus": [{"factor": 2, "rank": -1}]}, False),
+        ({"dead_nics": [{"count": 0}]}, False), ({"dead_nics": [{"count": 1}]}, True),
+        ({"dead_nics": [{"node": -1}]}, False), ({"dead_nics": [{"node": 0, "nic": 0}]}, True),
+        ({"slow_links": [{"count": 1, "left": -0.1}]}, False),
+        ({"slow_links": [{"count": 1, "left": 0}]}, True),
+        ({"slow_links": [{"count": 1, "left": 1}]}, True),
+        ({"slow_links": [{"count": 1, "left": 1.5}]}, False),
+        ({"jitter": [{"spread": 1.5}]}, False), ({"jitter": [{"spread": 1}]}, True),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_section_have_their_bounds(entry: dict[str, Any], known: bool) -> None:
+    if known:
+        assert decode(entry, FaultsSection, "t")
+    else:
+        with pytest.raises(ScenarioError, match=r"^t: "):
+            decode(entry, FaultsSection, "t")
+
+
+def test_a_section_of_nothing_is_one_run_of_seed_0() -> None:
+    section = decode({}, FaultsSection, "t")
+    assert (section.seed, section.samples) == (0, 1)
+
+
+def test_a_link_may_be_left_a_bit_a_second_for_good(cluster: cs.Cluster) -> None:
+    def left(share: float) -> float:
+        return drawn(cluster, slow_links=[{"link": "node0/nic0", "left": share}]).slow_links[0].left
+
+    link = float(cluster.links.bandwidth[cluster.fabric.nic_link(0)])
+    less = 1 / 8 / link
+    share = float(np.nextafter(less, 1))
+    assert less * link < share * link == 1 / 8
+    assert left(share) == share
+    for nothing in (less, 0.0):
+        with pytest.raises(ScenarioError, match="nothing is left for good"):
+            left(nothing)
+
+
+def test_dead_nics_and_other_faults_are_drawn_from_streams_of_their_own(
+    cluster: cs.Cluster,
+) -> None:
+    """A seed and a number of the run give the same faults in every version."""
+    section = decode(
+        {"seed": 5, "dead_nics": [{"count": 3}], "slow_gpus": [{"factor": 2, "count": 3}]},
+        FaultsSection, "t",
+    )  # fmt: skip
+    nics, gpus = (
+        sorted(np.random.default_rng((5, 9, stream)).choice(16, 3, replace=False).tolist())
+        for stream in (0, 1)
+    )
+    dead_ones = draw_dead(section, cluster, 9, where="faults")
+    assert [8 * node + nic for node, nic in dead_ones] == nics
+    found = draw_faults(section, cluster, 9, where="faults", pool=lambda _: np.ones(1))
+    assert [one.rank for one in found.slow_gpus] == gpus
+    assert found.seed == (5, 9)

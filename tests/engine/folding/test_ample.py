@@ -27,3 +27,13 @@ def test_only_links_without_oversubscription_are_ample(oversubscription: int, am
             used[phase.link] = True
     assert (above & used).any()
     assert found[above & used].all() == ample
+
+
+def test_links_of_nics_are_not_ample_however_little_reaches_them() -> None:
+    """A GPU's PCIe carries 64 GB/s at most, its NIC 100; only links between switches count."""
+    cluster = Cluster.preset("dgx-h100", nodes=2, overrides={"nic": {"bandwidth": "800Gbps"}})
+    plans = [Ideal().plan(Request("send_recv", 2**20, pair), cluster) for pair in ((0, 8), (8, 0))]
+    entries = entries_of(plans)
+    nics = [cluster.fabric.nic_link(nic) for nic in (0, 8)]
+    assert entries.on(len(cluster.links))[nics].all()
+    assert not ample_links(entries, cluster).any()

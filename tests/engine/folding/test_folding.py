@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -183,3 +184,49 @@ def test_negligible_plans_are_few_in_all(count: int, few: bool) -> None:
     found = FoldedPlanner._negligible(planner, entries, 0.01)
     assert found.tolist() == [few] * count + [False]
     assert not FoldedPlanner._negligible(planner, entries, 0.0099).any()
+
+
+@pytest.mark.parametrize(("after", "rounds"), [(1, 1), (3, 3), (12, 12), (13, 12)])
+def test_a_fold_is_given_up_after_twelve_rounds(
+    after: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round tells ranks apart until the one that finds them all equivalent."""
+    asked: list[np.ndarray] = []
+
+    class Planned:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.number = len(asked) + 1
+
+        def finer_roles(self) -> np.ndarray | None:
+            asked.append(np.zeros(4, np.int64))
+            return None if self.number == after else asked[-1]
+
+    def refolded(graph: Graph, roles: np.ndarray) -> Graph:
+        refolds.append(roles.tolist())
+        return graph
+
+    refolds: list[list[int]] = []
+    module = sys.modules["commsim.engine.folding.folding"]
+    monkeypatch.setattr(module, "FoldedPlanner", Planned)
+    monkeypatch.setattr(module, "refold", refolded)
+    build = GraphBuilder(Fold.of(np.zeros(4, np.int64), {}, {}))
+    build.compute(build.lane(0), 1, name="work")
+    _, planner = folded(build.build(), Star(4), Ideal())
+    assert len(asked) == rounds
+    assert isinstance(planner, Planned) == (after <= 12)
+    last = [] if after <= 12 else [list(range(4))]
+    assert refolds == [[0] * 4] * min(after - 1, 12) + last
+
+
+@pytest.mark.parametrize(
+    ("color", "lowest"),
+    [
+        ([], []),
+        ([-1, -1], [0, 1]),
+        ([0, 0, 1, 0, 1], [0, 0, 2, 0, 2]),
+        ([-1, 2, 0, 2], [0, 1, 2, 1]),
+    ],
+)
+def test_traffic_is_on_the_lowest_link_of_its_color(color: list[int], lowest: list[int]) -> None:
+    planner: Any = SimpleNamespace(link_color=np.array(color, np.int64))
+    assert FoldedPlanner.equivalent_links(planner).tolist() == lowest

@@ -147,6 +147,14 @@ def test_links_beyond_a_clusters_own_are_in_no_choice_of_links() -> None:
     assert entries.without(some).link.tolist() == entries.link[~below].tolist()
     assert entries.without(np.zeros(middle, np.bool_)) is entries
     assert np.flatnonzero(entries.on(5)).tolist() == sorted(set(entries.link.tolist()))
+    last = int(entries.link.max())
+    for links, length in (
+        (5, last + 1),
+        (last, last + 1),
+        (last + 1, last + 1),
+        (last + 7, last + 7),
+    ):
+        assert len(entries.on(links)) == length
 
 
 def test_pairs_are_hashed_as_splitmix64_does() -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster
-from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans
+from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans, _first_equal
 from commsim.libraries import Ideal, Library, Plan, Request
 from commsim.libraries.nccl import Nccl
 
@@ -172,3 +172,11 @@ def test_switches_of_a_torus_are_unlike_each_other() -> None:
         made, shifted, count = made_and_shifted(cluster, Ideal(), kind, rows)
         held_equal(made, shifted)
         assert count <= most
+
+
+def test_places_that_hold_the_same_are_named_by_the_first() -> None:
+    rows = np.array([[3, 3, 1, 3], [2, 1, 2, 1], [5, 4, 3, 2], [0, 0, 0, 0], [1, 2, 2, 1]])
+    assert _first_equal(rows).tolist() == [
+        [0, 0, 2, 0], [0, 1, 0, 1], [0, 1, 2, 3], [0, 0, 0, 0], [0, 1, 1, 0],
+    ]  # fmt: skip
+    assert _first_equal(rows[:, :1]).tolist() == [[0]] * 5
