@@ -12,7 +12,13 @@ from typing import Any
 import msgspec
 
 from commsim.errors import did_you_mean
-from commsim.setting_names import bound_text, setting_for, type_error_text, value_hint
+from commsim.setting_names import (
+    bound_text,
+    setting_for,
+    short_for,
+    type_error_text,
+    value_hint,
+)
 from commsim.setting_search import settings_meant
 from commsim.setting_types import choices_at, fields_at, struct_in, value_at, written_steps
 
@@ -61,7 +67,8 @@ def told(
         key = next(one for one in value_at(data, steps) if not isinstance(one, str))
         what = type_error_text(expected["types"], "~" if key is None else key)
     elif expected:
-        what = type_error_text(expected["types"], value_at(data, steps))
+        known = fields_at(kind, steps)
+        what = type_error_text(expected["types"], value_at(data, steps), known)
     elif bound:
         what = bound_text(bound["how"], float(bound["bound"]), value_at(data, steps))
     else:
@@ -74,8 +81,8 @@ def _hint(field: str, kind: Any, above: tuple[str, ...], data: Any) -> str:
     if other := setting_for(field):
         return f" Here it is {other!r}."
     plain, known = field.replace("-", "_"), fields_at(kind, above)
-    if plain in known:
-        return f" Did you mean {plain!r}?"
+    if meant_here := plain if plain in known else short_for(plain, known):
+        return f" Did you mean {meant_here!r}?"
     value, words = value_at(data, above)[field], [plain]
     while isinstance(value, Mapping) and len(value) == 1:
         [(key, value)] = value.items()

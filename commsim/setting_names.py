@@ -8,11 +8,18 @@ that commsim has for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["bound_text", "foreign_config", "setting_for", "type_error_text", "value_hint"]
+__all__ = [
+    "bound_text",
+    "foreign_config",
+    "setting_for",
+    "short_for",
+    "type_error_text",
+    "value_hint",
+]
 
 _AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -51,6 +58,16 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "enable_float8": "precision: fp8-cs",
     }
 )
+_SHORT: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "bw": ("bandwidth",),
+        "speed": ("bandwidth",),
+        "lat": ("latency",),
+        "size": ("bytes", "memory"),
+        "type": ("kind", "op", "dtype"),
+        "collective": ("op",),
+    }
+)
 _VALUES: Mapping[str, str] = MappingProxyType(
     {
         **{f"zero{n}": f"kind: zero, stage: {n}" for n in (1, 2, 3)},
@@ -87,7 +104,13 @@ _TYPES: Mapping[str, str] = MappingProxyType(
     }
 )
 _SHOWN = 40  # characters of a value that messages show
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _RATIO = re.compile(r"(\d+(?:\.\d+)?):1")
+
+
+def short_for(name: str, known: Collection[str]) -> str:
+    """Return the setting, of those that are known in a section, that `name` is another word for."""
+    return next((one for one in _SHORT.get(name.lower(), ()) if one in known), "")
 
 
 def setting_for(name: str) -> str:
@@ -110,20 +133,31 @@ def foreign_config(data: Any) -> str:
     return next((name for name, keys in _FORMATS if any(key in data for key in keys)), "")
 
 
-def type_error_text(expected: str, value: Any) -> str:
-    """Return a sentence on `value`, which is none of the `expected` types ("int | null")."""
+def type_error_text(expected: str, value: Any, fields: Collection[str] = ()) -> str:
+    """Return a sentence on `value`, which is none of the `expected` types ("int | null").
+
+    `fields` are the settings of the section that is expected, if one is.
+    """
     words = [_TYPES.get(one.strip(), one.strip()) for one in expected.split("|")]
     wanted = " or ".join(word for word in words if word)
     ratio = _RATIO.fullmatch(value) if isinstance(value, str) and "number" in wanted else None
     hint = f" Did you mean {ratio[1]}?" if ratio else ""
+    if isinstance(value, str) and "a number" in words and (percent := _PERCENT.fullmatch(value)):
+        hint = f" Did you mean {float(percent[1]) / 100:.12g}?"
     if isinstance(value, str) and "mapping" in wanted:
-        hint = f" Did you mean {{preset: {value}}}?" if re.fullmatch(r"[\w.-]+", value) else ""
+        word = next((each for each in ("preset", "kind", "name") if each in fields), "")
+        if word and re.fullmatch(r"[\w.-]+", value):
+            hint = f" Did you mean {{{word}: {value}}}?"
+        elif fields:
+            hint = f" It has: {', '.join(fields)}."
     if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
         hint = f" Write it in quotes: '{value}' (behind --set in two kinds: \"'{value}'\")."
     if isinstance(value, float) and value.is_integer() and "a whole number" in words:
         return f"{value} is written as a fraction. Write {_cut(f'{value:.0f}')}."
     if "list" in wanted and isinstance(value, Mapping) and all(_is_place(key) for key in value):
         hint = f" Write the whole list: {_cut(_flow(list(value.values())))}." if value else ""
+    elif "list" in wanted and isinstance(value, Mapping):
+        hint = f" Write a list: {_cut(_flow([value]))}." if value else ""
     if value is None:
         return f"is empty. Give {wanted}."
     return f"{_shown(value)} is not {wanted}.{hint}"

@@ -151,6 +151,8 @@ def _explain(error: yaml.YAMLError) -> str:
     problem = str(problem).replace("\n", " ")
     if isinstance(error, yaml.composer.ComposerError) and "another document" in problem:
         problem = "a second document starts here; one file holds one"
+    if "'\\t' that cannot start" in problem:
+        problem = "a tab stands here, and YAML is indented with blanks"
     line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     return f"{line}{problem}."
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from helpers.paths import ROOT
 
@@ -29,6 +31,9 @@ PLAN = ["plan", "--model", "llama3-8b", "--tokens", "2T", "--on", "dgx-h100", "-
         (["presets", "show", "dgx-h10"], "no preset 'dgx-h10' to show. Did you mean 'dgx-h100'?"),
         (["explain", "ring", "4"], "no algorithm '4'. Ranks are given as -n 4."),
         (["explain", "ring", "allgather"], "The op is given as --op all_gather."),
+        (["next", "quickstart", "--price", "nics=3"], "there is none of that. Did you mean 'nic'?"),
+        (["topo", LOG], "all_reduce.log: is a file, and a cluster file ends in .yaml."),
+        (["bench", "all_reduce", "--cluster", LOG], "a cluster file ends in .yaml."),
         (["run", LOG], "is no scenario, which is a mapping (name:, cluster:, workload:). Traces"),
     ],
     ids=lambda part: " ".join(part[:1]) if isinstance(part, list) else "",
@@ -38,6 +43,15 @@ def test_the_answer_says_what_to_write(
 ) -> None:
     assert call(line) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_tab_in_yaml_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("cluster:\n\tpreset: dgx-h100\n")
+    assert call(["run", str(file)]) == 2
+    assert (
+        "line 2, column 1: a tab stands here, and YAML is indented with" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

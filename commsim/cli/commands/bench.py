@@ -252,6 +252,8 @@ def open_cluster(
         data, where = read_yaml(path, str(path)), str(path)
     elif str(path) not in preset_names() and str(path) in scenario_names():
         data, where = parse_yaml(scenario_text(str(path)), f"{path}.yaml"), f"{path}.yaml"
+    elif path.is_file():
+        raise ScenarioError(f"{option}{path}: is a file, and a cluster file ends in .yaml.")
     else:
         data, where = {"preset": str(path)}, f"{option}{path}"
     if not isinstance(data, dict):

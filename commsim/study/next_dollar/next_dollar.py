@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from commsim.cluster import ClusterSection
-from commsim.errors import ScenarioError
+from commsim.errors import ScenarioError, did_you_mean
 from commsim.executors import ExecutorName
 from commsim.scenario import read_scenario, scenario_from
 from commsim.study.next_dollar.alternatives import Alternative, SettingChange, setting_changes
@@ -246,7 +246,10 @@ def _check_prices(prices: Mapping[str, float], resources: list[Resource]) -> Non
     known = [one.key for one in resources]
     for key in prices:
         if key not in known:
-            raise ScenarioError(f"--price {key}: there is none of that. Known: {', '.join(known)}.")
+            raise ScenarioError(
+                f"--price {key}: there is none of that.{did_you_mean(key, known)}"
+                f" Known: {', '.join(known)}."
+            )
 
 
 def _priced(

@@ -60,7 +60,10 @@ def axis_of(text: str, *, option: str = "--vary") -> SweepAxis:
             f"{option} {text}: write a path, '=' and values, like {option} cluster.nodes=1,2,4 or"
             f" {option} cluster.nodes=1..64x2."
         )
-    return SweepAxis(path.strip(), tuple(_values(values.strip(), f"{option} {text}")))
+    found = tuple(_values(values.strip(), f"{option} {text}"))
+    if "" in found:
+        raise ScenarioError(f"{option} {text}: a value is empty. Write one comma between values.")
+    return SweepAxis(path.strip(), found)
 
 
 def range_meant(value: str) -> str:

@@ -56,6 +56,12 @@ def test_what_looks_like_no_range(value: str) -> None:
     assert not range_meant(value)
 
 
+@pytest.mark.parametrize("text", ["x=1,,2", "x=1,2,", "x=,1"])
+def test_an_empty_value_is_refused(text: str) -> None:
+    with pytest.raises(ScenarioError, match="--vary x=.*: a value is empty. Write one comma"):
+        axis_of(text)
+
+
 def test_combinations_are_counted_before_they_are_made() -> None:
     many = axes_of({"a": "1..1000", "b": "1..1000"})
     with pytest.raises(ScenarioError, match="1,000,000 points are more than a sweep takes"):
