@@ -69,7 +69,7 @@ def _copied(path: Path, mode: int) -> Path:
 
     if _Copies.folder is None:
         _Copies.folder = tempfile.TemporaryDirectory(prefix="commsim-")
-    copy = Path(_Copies.folder.name) / str(len(_Copies.made))
+    copy = Path(_Copies.folder.name) / f"pipe{len(_Copies.made)}"
     most = _MOST_OF_DEVICE if stat.S_ISCHR(mode) else _MOST
     with _opened(path) as pipe, copy.open("wb", buffering=0) as file:
         while block := pipe.read(_BLOCK):

@@ -105,6 +105,27 @@ def test_a_schedule_from_a_pipe(
         assert told[0] == told[1]
 
 
+def test_a_sweep_runs_what_a_pipe_holds_and_not_what_it_held(
+    piped: Piped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its workers have no such pipe, and a store may know its name from before."""
+    slow = b"0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n"
+    line = ["sweep", "1f1b", "--vary", "workload.pipeline.forward=1ms", "-q"]
+    for setting in ("stages=2", "microbatches=2"):
+        line += ["--set", f"workload.pipeline.{setting}"]
+    found = []
+    for held, more in ((SCHEDULE, ["serial"]), (slow, ["serial"]), (slow, ["processes:2"])):
+        name = tmp_path / "pipe"
+        name.unlink(missing_ok=True)
+        name.symlink_to(piped(held))
+        store = [] if more == ["processes:2"] else ["--store", str(tmp_path / "kept.sqlite")]
+        setting = f"workload.pipeline.schedule={name}"
+        assert call([*line, "--set", setting, "--executor", *more, *store]) == 0
+        found.append(capsys.readouterr().out)
+    assert "failed" not in found[0]
+    assert found[0] != found[1] == found[2]
+
+
 def test_standard_input_is_an_input() -> None:
     for line in (
         ["compare", "-", "1f1b"],

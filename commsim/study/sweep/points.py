@@ -14,6 +14,7 @@ import msgspec
 
 from commsim._version import __version__
 from commsim.errors import CommsimError
+from commsim.input_files import file_problem, is_stream, readable
 from commsim.scenario import apply_sets, scenario_from
 from commsim.study.run import run
 from commsim.study.sweep.axes import Settings, range_meant
@@ -53,9 +54,8 @@ def point_of(data: Any, settings: Settings, where: str, folder: str) -> SweepPoi
         changed.pop("sweep", None)
     parts = [__version__.encode(), msgspec.json.encode(_by_text(changed), order="deterministic")]
     parts += [_digest(path) for path in _files(changed, Path(folder))]
-    return SweepPoint(
-        settings, changed, where, folder, hashlib.sha256(b"\0".join(parts)).hexdigest()
-    )
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    return SweepPoint(settings, _with_copies(changed), where, folder, key)
 
 
 def evaluate(point: SweepPoint) -> Outcome:
@@ -85,7 +85,9 @@ def _by_text(data: Any) -> Any:
 def _files(data: Any, folder: Path) -> Iterator[Path]:
     """Yield the files next to the scenario that its texts name: schedules, graphs, traces."""
     for text in _texts(data):
-        if re.search(r"\.\w{1,8}\Z", text) and "\0" not in text and len(text) < 1024:
+        if _is_pipe(text):
+            yield readable(text)
+        elif re.search(r"\.\w{1,8}\Z", text) and "\0" not in text and len(text) < 1024:
             path = folder / text
             if path.is_file():
                 yield path
@@ -100,6 +102,19 @@ def _texts(data: Any) -> Iterator[str]:
     elif isinstance(data, list):
         for value in data:
             yield from _texts(value)
+
+
+def _is_pipe(text: str) -> bool:
+    return "/" in text and is_stream(text) and not file_problem(text)
+
+
+def _with_copies(data: Any) -> Any:
+    """Return plain data with the copies of pipes for their names: workers have no such pipe."""
+    if isinstance(data, str):
+        return str(readable(data)) if _is_pipe(data) else data
+    if isinstance(data, Mapping):
+        return {key: _with_copies(value) for key, value in data.items()}
+    return [_with_copies(one) for one in data] if isinstance(data, list) else data
 
 
 def _digest(path: Path) -> bytes:

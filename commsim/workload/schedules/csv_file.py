@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commsim.errors import ScenarioError
-from commsim.input_files import file_problem, is_stream, readable
+from commsim.input_files import STDIN, file_problem, is_stream, readable
 from commsim.workload.schedules.actions import Action, Pair, Schedule, Work
 from commsim.workload.schedules.order import check_schedule
 
@@ -33,8 +33,8 @@ _LONGEST_HEAD = 4096  # bytes of a first row that are looked at
 
 
 def is_schedule_file(name: str) -> bool:
-    """Return whether a schedule's name is that of a file: a table, or a pipe that holds one."""
-    return name.lower().endswith(".csv") or is_stream(name)
+    """Return whether a schedule's name is that of a file: x.csv, a path, or "-" for stdin."""
+    return name.lower().endswith(".csv") or "/" in name or name == STDIN
 
 
 def holds_schedule(path: Path) -> bool:
