@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 
 import commsim as cs
+from commsim.engine import Planner
+from commsim.graph import OpKind
+from commsim.libraries import Start
 from commsim.metrics import PARTS, critical_path, measured_window
 from commsim.timeline import Timeline
+from helpers.bytes_moved import lost_bytes
 from helpers.link_use import ps_over
 
 __all__ = ["Broken", "broken", "exports_differ", "numbers"]
@@ -27,6 +31,7 @@ Broken = tuple[str, str]
 
 _ROUNDED = 3  # ps by which both ends of a service are rounded
 _RELATIVE = 1e-9
+_NEVER = np.iinfo(np.int64).max
 
 
 def broken(result: cs.Result) -> list[Broken]:
@@ -34,10 +39,11 @@ def broken(result: cs.Result) -> list[Broken]:
     timeline = result.timeline
     return [
         *_spans(timeline),
-        *_streams(timeline),
-        *_causes(timeline),
+        *_arrivals(timeline),
+        *_meetings(result),
         *_links(timeline),
         *_progress(timeline),
+        *(("bytes", lost) for lost in lost_bytes(result)),
         *_account(result),
         *_path(result),
         *_numbers(result),
@@ -60,26 +66,62 @@ def _spans(timeline: Timeline) -> Iterator[Broken]:
         yield "span", "an op took less than its own work"
 
 
-def _streams(timeline: Timeline) -> Iterator[Broken]:
-    """Ops of one stream of one lane come one after another, in the order of the graph."""
-    graph = timeline.graph
-    stream = graph.stream[timeline.op]
-    order = np.lexsort((timeline.op, stream, timeline.lane))
-    same = (np.diff(timeline.lane[order]) == 0) & (np.diff(stream[order]) == 0)
-    early = same & (timeline.arrive[order][1:] < timeline.end[order][:-1])
-    if early.any():
-        op = int(timeline.op[order][1:][early][0])
-        yield "stream", f"{graph.describe(op)}: arrives before its stream is free"
+def _arrivals(timeline: Timeline) -> Iterator[Broken]:
+    """An op arrives when its stream is free and all it depends on has ended: not before, nor later.
 
-
-def _causes(timeline: Timeline) -> Iterator[Broken]:
-    graph = timeline.graph
-    target = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
-    end, arrive = np.zeros(len(graph), np.int64), np.zeros(len(graph), np.int64)
+    What a rank issues as one batch arrives together, and what comes behind waits for all of it.
+    """
+    graph, many = timeline.graph, len(timeline.graph)
+    end, arrive = np.zeros(many, np.int64), np.zeros(many, np.int64)
     end[timeline.op], arrive[timeline.op] = timeline.end, timeline.arrive
-    early = arrive[target] < end[graph.dep_op] + graph.dep_delay
-    if early.any():
-        yield "dependency", f"{graph.describe(int(target[early][0]))}: before what it depends on"
+    order = np.lexsort((np.arange(many), graph.stream, graph.lane))
+    lane, stream, batch = graph.lane[order], graph.stream[order], graph.batch[order]
+    begins = (np.diff(lane) != 0) | (np.diff(stream) != 0)
+    block = np.cumsum(np.append(0, begins | (np.diff(batch) != 0) | (batch[1:] < 0)))
+    block_of = np.zeros(many, np.int64)
+    block_of[order] = block
+    free = np.zeros(many + 1, np.int64)  # per block: when what it waits for has ended
+    np.maximum.at(free, block_of, graph.lane_offset[graph.lane])
+    follows = np.flatnonzero(~begins)
+    last = np.zeros(many + 1, np.int64)
+    np.maximum.at(last, block_of, end)
+    behind = block[follows + 1] > block[follows]
+    np.maximum.at(free, block[follows + 1][behind], last[block[follows][behind]])
+    target = np.repeat(np.arange(many), np.diff(graph.dep_ptr))
+    np.maximum.at(free, block_of[target], end[graph.dep_op] + graph.dep_delay)
+    wrong = np.flatnonzero(arrive != free[block_of])
+    if len(wrong):
+        op = int(wrong[0])
+        due = int(free[block_of[op]])
+        yield "arrival", f"{graph.describe(op)}: arrives at {arrive[op]} ps, not at {due}"
+
+
+def _meetings(result: cs.Result) -> Iterator[Broken]:
+    """A collective begins when its plan says so; bytes move between the arrivals and ends of it."""
+    timeline, graph = result.timeline, result.timeline.graph
+    if not len(graph.collectives) or result.library is None:
+        return
+    planner, of = Planner(graph, result.cluster, result.library), graph.item[timeline.op]
+    first, last = np.full(len(graph.collectives), _NEVER), np.full(len(graph.collectives), -1)
+    begin, end = first.copy(), last.copy()
+    mine = timeline.kind == OpKind.COLLECTIVE
+    np.minimum.at(first, of[mine], timeline.arrive[mine])
+    np.maximum.at(last, of[mine], timeline.arrive[mine])
+    np.minimum.at(begin, of[mine], timeline.start[mine])
+    np.maximum.at(end, of[mine], timeline.end[mine])
+    for row in range(len(graph.collectives)):
+        plan = planner.collective(row)
+        if plan.copies_in:
+            begin[row] = first[row]  # copies to the host are made while others are waited for
+        elif plan.start == Start.ALL and begin[row] < last[row]:
+            yield "meeting", f"{graph.collectives.kind[row]} begins before its last member arrives"
+    links = timeline.links
+    moves = np.flatnonzero(graph.kind[links.op] == OpKind.COLLECTIVE)
+    rows = graph.item[links.op[moves]]
+    outside = (links.start[moves] < begin[rows]) | (links.end[moves] > end[rows] + _ROUNDED)
+    if outside.any():
+        kind = graph.collectives.kind[int(rows[outside][0])]
+        yield "meeting", f"bytes of {kind} move before or after it"
 
 
 def _links(timeline: Timeline) -> Iterator[Broken]:
