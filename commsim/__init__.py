@@ -196,10 +196,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its room at first use (PEP 562)."""
+    """Load a public name from its room at first use (PEP 562); a function checks its arguments."""
     if name not in _WHERE:
         raise AttributeError(f"module 'commsim' has no attribute {name!r}")
-    return getattr(import_module(f"commsim.{_WHERE[name]}"), name)
+    found = getattr(import_module(f"commsim.{_WHERE[name]}"), name)
+    if name[0].islower():
+        from commsim.arguments import checked
+
+        found = checked(found)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

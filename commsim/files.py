@@ -130,8 +130,9 @@ def folder_to_fill(path: str | Path) -> Iterator[Path]:
         ScenarioError: the operating system refuses.
     """
     folder = Path(path)
-    stood = folder.exists()
+    stood = os.path.exists(folder)  # unlike pathlib's, for a name of any length
     try:
+        _refuse_zero(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _refused(folder, error) from None
@@ -192,12 +193,19 @@ _LONGEST_SUFFIX = 20  # characters: a longer one is no format's
 
 def _followed(path: Path) -> Path:
     """Return the file to write: where a link leads, though nothing may be there yet."""
+    _refuse_zero(path)
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if place.is_file() and not os.access(place, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return place
+
+
+def _refuse_zero(path: Path) -> None:
+    """Refuse a name with a zero in it as the system refuses others: Python has its own error."""
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "no file can have this name")
 
 
 def _aside(path: Path) -> Path:

@@ -71,6 +71,11 @@ def decode(data: Any, kind: type[T], where: str, *, path: str = "") -> T:
 
         what = told(str(error), kind, data, _convert, path=path)
         raise ScenarioError(f"{file}{what}") from None
+    except AttributeError as error:
+        if error.name != "keys":
+            raise
+        found = type(error.obj).__name__  # msgspec takes what has items for a mapping
+        raise ScenarioError(f"{file}{path}: a value of type {found} is none to use.") from None
     except UnicodeEncodeError as error:
         raise ScenarioError(f"{file}{error.object!r} is not text (half a surrogate).") from None
 

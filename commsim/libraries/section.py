@@ -185,6 +185,8 @@ def make_library(
 
 
 def _made(section: LibrarySection, cluster: Cluster | None) -> Library:
+    if not isinstance(section.name, str):
+        raise ScenarioError(f"library.name: {section.name!r} is no name. Give text.")
     auto = section.name == _AUTO
     kind = LIBRARIES.get(usual_library(cluster) if auto else section.name, "library.name")
     for setting, value in section.settings.items():

@@ -37,6 +37,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.metrics.bound_cuts import HOST_LEVELS, Level, Partition, cuts_of, slowest_link
 from commsim.ops import COLLECTIVES, ROOTED
+from commsim.units import MOST_BYTES
 
 __all__ = ["Bound", "bound", "slowest"]
 
@@ -107,18 +108,22 @@ def bound(
     host memory. `every_set` looks at all sets of up to 16 devices (see `cuts_of`).
 
     Raises:
-        ScenarioError: no such op, or an all_to_all_v without splits.
+        ScenarioError: no such op, GPU or root, a size below zero, or an all_to_all_v without a
+            row of splits for each member.
     """
     if op not in (*COLLECTIVES, "send_recv"):
         raise ScenarioError(f"{op!r} has no bound. Known: {', '.join(COLLECTIVES)}, send_recv.")
     if op == "all_to_all_v" and splits is None:
         raise ScenarioError("all_to_all_v: its bound needs the splits.")
+    _check(size, len(gpus), root, splits)
     if len(gpus) < 2:
         return Bound(0.0, "proven", "")
     waits = not (repeated and op in _ONE_WAY)
     at_root = root if op in ROOTED else 0
     key = (op, tuple(gpus), at_root, waits, on_host, every_set)
     kept = _known.setdefault(cluster, {})
+    if key not in kept:
+        _check_group(cluster, gpus)
     if splits is not None:
         levels, partitions = _cuts(cluster, tuple(gpus), on_host=on_host, every_set=every_set)
         lines = _lines(levels, partitions, op, len(gpus), at_root, splits, waits=waits)
@@ -129,6 +134,24 @@ def bound(
     if not size and op == "send_recv":
         return Bound(0.0, "proven", "")
     return _highest(kept[key], size, in_network=in_network)
+
+
+def _check_group(cluster: Cluster, gpus: Sequence[int]) -> None:
+    world = cluster.world_size
+    if len(set(gpus)) < len(gpus) or min(gpus) < 0 or max(gpus) >= world:
+        raise ScenarioError(f"gpus: give each once, from 0 to {world - 1}: {list(gpus)[:8]}.")
+
+
+def _check(size: float, n: int, root: int, splits: Splits | None) -> None:
+    if not 0 <= size <= MOST_BYTES:
+        raise ScenarioError(f"size: {size} bytes: a size is from 0 to 4 EiB.")
+    if not 0 <= root < max(n, 1):
+        raise ScenarioError(f"root: {root} is no member: give 0 to {n - 1}, a place in the group.")
+    if splits is not None and (
+        len(splits) != n
+        or any(len(row) != n or not all(0 <= one <= MOST_BYTES for one in row) for row in splits)
+    ):
+        raise ScenarioError(f"splits: give {n} rows of {n} sizes, each from 0 to 4 EiB.")
 
 
 def slowest(cluster: Cluster, gpus: Sequence[int], found: Bound) -> str:

@@ -16,6 +16,7 @@ from commsim.scenario.schema import scenario_schema, setting_paths
 from commsim.scenario.section import (
     Scenario,
     ScenarioFile,
+    SweepSection,
     load_scenario,
     option_setting,
     read_scenario,
@@ -31,6 +32,7 @@ __all__ = [
     "JobSection",
     "Scenario",
     "ScenarioFile",
+    "SweepSection",
     "TrainingRecipe",
     "apply_sets",
     "example_path",

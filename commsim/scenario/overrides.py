@@ -24,10 +24,13 @@ def apply_sets(data: Any, sets: Iterable[str]) -> Any:
     """Return a copy of `data` with each "key.path=value" applied, in order.
 
     Raises:
-        ScenarioError: no "=", an empty key, a path through a value that has no keys, an index
-            outside its list.
+        ScenarioError: data without an end, no "=", an empty key, a path through a value that has no
+            keys, an index outside its list.
     """
-    data = _apart(data)
+    try:
+        data = _apart(data)
+    except RecursionError:
+        raise ScenarioError("the scenario: is nested too deeply, or contains itself.") from None
     for text in sets:
         path, value = _split(text)
         data = {} if data is None else data

@@ -26,6 +26,7 @@ from commsim.yaml_file import parse_yaml, read_yaml
 __all__ = [
     "Scenario",
     "ScenarioFile",
+    "SweepSection",
     "load_scenario",
     "option_setting",
     "read_scenario",
@@ -163,6 +164,11 @@ def option_setting(name: str) -> str:
 
 
 def _read(name: str | Path) -> tuple[Any, str, str, str]:
+    if not isinstance(name, str | Path):
+        raise ScenarioError(
+            "a scenario is a file, a name of the catalogue or a dict, not of type"
+            f" {type(name).__name__}."
+        )
     path = Path(name)
     if str(name) == "-":
         where = "standard input"

@@ -64,10 +64,10 @@ def test_a_result_that_is_not_utf_8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("op", "sizes", "library", "told"),
     [
-        (True, "1MiB", "nccl", "True is not text"),
-        ("all_reduce", 1.5, "nccl", "1.5 is not a size"),
+        (True, "1MiB", "nccl", "bench: ops: True is of type bool"),
+        ("all_reduce", 1.5, "nccl", "bench: sizes: 1.5 is of type float"),
         ("all_reduce", 2**63, "nccl", "from 0 to 4 EiB"),
-        ("all_reduce", "1MiB", 3, "write library"),
+        ("all_reduce", "1MiB", 3, "bench: library: 3 is of type int"),
         ("all_reduce", "1MiB", {"name": 3}, "not the name of a library"),
     ],
 )

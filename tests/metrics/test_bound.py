@@ -6,6 +6,7 @@ import copy
 import sys
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import networkx
 import pytest
@@ -31,6 +32,25 @@ EVERY = [
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "scatter",
     "gather", "barrier",
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"gpus": [0, 0]}, "give each once, from 0 to 7"),
+        ({"gpus": [0, 8]}, "give each once, from 0 to 7"),
+        ({"gpus": [-1, 0]}, "give each once, from 0 to 7"),
+        ({"root": 3}, "root: 3 is no member: give 0 to 2"),
+        ({"size": -1}, "a size is from 0 to 4 EiB"),
+        ({"size": float("nan")}, "a size is from 0 to 4 EiB"),
+        ({"op": "all_to_all_v", "splits": [[1, 2], [3]]}, "give 3 rows of 3 sizes"),
+        ({"op": "all_to_all_v", "splits": [[-1] * 3] * 3}, "give 3 rows of 3 sizes"),
+    ],
+)
+def test_what_has_no_bound_is_refused(changed: dict[str, Any], told: str) -> None:
+    given = {"op": "broadcast", "size": 8, "gpus": [0, 1, 2], **changed}
+    with pytest.raises(ScenarioError, match=told):
+        bound(Cluster.preset("dgx-h100"), **given)
 
 
 def nodes(preset: str, count: int, **fabric: object) -> Cluster:

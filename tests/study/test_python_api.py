@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -37,8 +39,55 @@ def test_a_loaded_scenario_runs_and_cannot_be_changed_any_more() -> None:
 
 @pytest.mark.parametrize("wrong", [7, None, ["quickstart"]])
 def test_what_is_no_scenario_is_told_so(wrong: Any) -> None:
-    with pytest.raises(cs.ScenarioError, match=r"run takes a file, a name .*, not "):
+    with pytest.raises(cs.ScenarioError, match=r"run: scenario: .* Give a Scenario, a mapping, "):
         cs.run(wrong)
+    with pytest.raises(cs.ScenarioError, match=r"a scenario is a file, a name .*, not of type"):
+        cs.Scenario.load(wrong)
+
+
+WRONG: list[Any] = [
+    b"x", [object()], {}, 1 + 2j, range(3), np.array([[1, 2]]), lambda: 1, float("nan"), True,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("name", sorted(name for name in cs.__all__ if name[0].islower()))
+def test_a_wrong_first_argument_is_an_error_of_commsim(name: str, wrong: Any) -> None:
+    function = getattr(cs, name)
+    needed = [
+        one
+        for one in inspect.signature(function).parameters.values()
+        if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    ]
+    if needed:
+        args = [wrong for one in needed if one.kind is not one.KEYWORD_ONLY]
+        with pytest.raises(cs.CommsimError):
+            function(*args, **{one.name: wrong for one in needed if one.kind is one.KEYWORD_ONLY})
+
+
+@pytest.mark.parametrize("endless", ["dict", "list", "deep"])
+def test_data_that_has_no_end_is_told_so(endless: str) -> None:
+    inner: dict[str, Any] = {}
+    if endless == "deep":
+        for _ in range(5000):
+            inner = {"a": inner}
+    else:
+        inner["a"] = inner if endless == "dict" else [inner]
+    with pytest.raises(cs.ScenarioError, match="nested too deeply, or contains itself"):
+        cs.run({"workload": inner})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert len(cs.explain("ring", cast(int, np.int64(3))).walk.stages) == 4
+    cluster = cs.Cluster.preset("dgx-h100")
+    found = cs.bench(
+        cluster, "all_reduce", np.array([1024, 2048]), gpus_per_node=cast(int, np.int32(4))
+    )
+    assert [row.size for row in found.results] == [1024, 2048]
+
+
+def test_public_functions_can_be_sent_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(cs.run)) is cs.run
 
 
 def test_errors_speak_of_the_setting_and_not_of_flags() -> None:

@@ -66,6 +66,8 @@ class Ideal:
     def __init__(self, algo: str | None = None, *, channels: int = 0, pieces: int = 0) -> None:
         self._custom: Custom | None = None
         known = sorted({name for _, name in ALGORITHMS})
+        if not isinstance(algo, str | None):
+            raise ScenarioError(f"library.algo: {algo!r} is no name. Give text.")
         if algo is not None and is_msccl_file(algo):
             self._custom = load_msccl(algo)
         elif algo is not None and algo not in known:

@@ -7,7 +7,7 @@ Beside the rows it says where the fastest algorithm changes, and where the libra
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ def bench(
     *,
     algo: str | Iterable[str] = "auto",
     proto: str | Iterable[str] = "auto",
-    library: LibrarySection | str = "auto",
+    library: LibrarySection | Mapping[str, Any] | str = "auto",
     network: str = "fluid",
     dtype: str = "float",
     gpus_per_node: int | None = None,
@@ -219,7 +219,7 @@ def bench_seconds(
     return {size: time / PS_PER_SECOND for size, time in zip(lengths, times, strict=True)}
 
 
-def _section(cluster: Cluster, library: LibrarySection | str) -> LibrarySection:
+def _section(cluster: Cluster, library: LibrarySection | Mapping[str, Any] | str) -> LibrarySection:
     """Return the library of a bench; "auto" is the usual one of a cluster."""
     given = {"name": library} if isinstance(library, str) else library
     section = decode({"library": given}, _Asked, "bench").library
@@ -353,11 +353,12 @@ def _ranks(cluster: Cluster, gpus_per_node: int | None) -> list[int]:
 def _listed(values: Any) -> list[Any]:
     """Return "a,b" or one value or several as a list."""
     if isinstance(values, str):
-        words = [word.strip() for word in values.split(",") if word.strip()]
-        if not words:
-            raise ScenarioError(f"{values!r} names nothing. Give one name or several, with commas.")
-        return words
-    return list(values) if isinstance(values, Iterable) else [values]
+        found = [word.strip() for word in values.split(",") if word.strip()]
+    else:
+        found = list(values) if isinstance(values, Iterable) else [values]
+    if not found:
+        raise ScenarioError(f"{values!r} names nothing. Give one name or several, with commas.")
+    return found
 
 
 def _text(value: Any, what: str) -> str:

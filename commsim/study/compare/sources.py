@@ -87,7 +87,7 @@ def _path_or_name(name: str) -> Source:
     if not name.strip():
         raise ScenarioError("an empty name: give a file, a folder, or a name.")
     path = Path(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike pathlib's, for a name of any length
         return Source(name, "trace", path)
     if path.suffix in (".yaml", ".yml"):
         return _yaml(read_yaml(path, name), name, str(path.parent))

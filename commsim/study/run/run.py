@@ -259,11 +259,6 @@ def _loaded(
         return scenario
     if isinstance(scenario, Mapping):
         return scenario_from(scenario, "the scenario", sets=sets, settings=settings)
-    if not isinstance(scenario, str | Path):
-        raise ScenarioError(
-            f"run takes a file, a name of the catalogue, a dict or a Scenario, not"
-            f" {type(scenario).__name__}."
-        )
     return load_scenario(scenario, sets, settings)
 
 

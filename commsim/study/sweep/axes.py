@@ -162,13 +162,26 @@ def _axis_of_value(path: str, values: Any) -> SweepAxis:
     if not isinstance(values, list | tuple) or not values:
         raise ScenarioError(f"sweep.vary.{path}: give a list of values, or a range like 1..64x2.")
     return SweepAxis(
-        path, tuple(value if isinstance(value, str) else _yaml(value) for value in values)
+        path, tuple(value if isinstance(value, str) else _yaml(value, path) for value in values)
     )
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: Any, path: str) -> str:
     """Write a value as YAML reads it back: JSON is YAML."""
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value, enc_hook=_python_number).decode()
+    except (TypeError, ValueError, RecursionError):
+        raise ScenarioError(
+            f"sweep.vary.{path}: a value of type {type(value).__name__} is none of a scenario."
+            " Give numbers, text, lists or mappings."
+        ) from None
+
+
+def _python_number(value: Any) -> Any:
+    """Return a number of numpy as Python's. Raises TypeError for what is none."""
+    if getattr(value, "ndim", None) != 0:
+        raise TypeError
+    return value.item()
 
 
 def _values(text: str, whole: str) -> Iterator[str]:

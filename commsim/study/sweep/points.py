@@ -52,10 +52,15 @@ def point_of(data: Any, settings: Settings, where: str, folder: str) -> SweepPoi
     changed = apply_sets(data, [f"{path}={value}" for path, value in settings])
     if isinstance(changed, dict):
         changed.pop("sweep", None)
-    parts = [__version__.encode(), msgspec.json.encode(_by_text(changed), order="deterministic")]
+    parts = [__version__.encode(), _encoded(changed)]
     parts += [_digest(path) for path in _files(changed, Path(folder))]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()
     return SweepPoint(settings, _with_copies(changed), where, folder, key)
+
+
+def _encoded(data: Any) -> bytes:
+    """Return plain data as bytes; what no scenario can hold is refused when it runs."""
+    return msgspec.json.encode(_by_text(data), enc_hook=repr, order="deterministic")
 
 
 def evaluate(point: SweepPoint) -> Outcome:

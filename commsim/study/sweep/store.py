@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ create table if not exists results (
     error text
 ) without rowid
 """
+_RESULT = msgspec.json.Decoder(dict[str, Any])
 _AT_ONCE = 500  # keys in one question
 
 
@@ -46,7 +48,7 @@ class Store:
                 self._base = stack.enter_context(closing(_opened(path)))
                 self._base.execute("pragma journal_mode=wal")
                 self._base.execute(_TABLE)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, ValueError) as error:  # no file's name has a zero byte
                 raise ScenarioError(f"{path}: cannot be a store of results: {error}.") from None
             stack.pop_all()
 
@@ -62,17 +64,28 @@ class Store:
         self._base.close()
 
     def get(self, keys: Iterable[str]) -> Mapping[str, Outcome]:
-        """Return the outcomes that are known of these keys."""
-        asked, found = list(dict.fromkeys(keys)), {}
+        """Return the outcomes that are known of these keys; a damaged one is not.
+
+        Raises:
+            ScenarioError: the file is damaged, or its table is another program's.
+        """
+        asked = list(dict.fromkeys(keys))
+        found: dict[str, Outcome] = {}
         for at in range(0, len(asked), _AT_ONCE):
             some = asked[at : at + _AT_ONCE]
             marks = ",".join("?" * len(some))
-            rows = self._base.execute(
-                f"select key, result, error from results where key in ({marks})",
-                some,
-            )
-            for key, result, error in rows:
-                found[key] = Outcome(key, msgspec.json.decode(result) if result else None, error)
+            try:
+                rows = self._base.execute(
+                    f"select key, result, error from results where key in ({marks})",
+                    some,
+                ).fetchall()
+            except sqlite3.Error as error:
+                raise ScenarioError(
+                    f"{self._path}: cannot be read as a store of results: {error}. Name another"
+                    " file, or remove this one."
+                ) from None
+            read = (_outcome(*row) for row in rows)
+            found.update((one.key, one) for one in read if one is not None)
         return found
 
     def put(self, outcome: Outcome) -> None:
@@ -87,6 +100,16 @@ class Store:
             raise ScenarioError(f"{self._path}: a result cannot be kept: {error}.") from None
 
 
+def _outcome(key: str, result: Any, error: Any) -> Outcome | None:
+    """Return an outcome as `put` wrote it: a result or an error; None if it is neither."""
+    if isinstance(error, str) and result is None:
+        return Outcome(key, None, error)
+    try:
+        return Outcome(key, _RESULT.decode(result), None) if error is None else None
+    except (msgspec.DecodeError, TypeError):
+        return None
+
+
 def _opened(path: str | Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=60, isolation_level=None)
 
@@ -94,4 +117,5 @@ def _opened(path: str | Path) -> sqlite3.Connection:
 def _remove(path: str | Path) -> None:
     """Remove what SQLite made of a store that came to nothing."""
     for end in ("", "-wal", "-shm", "-journal"):
-        Path(f"{path}{end}").unlink(missing_ok=True)
+        with suppress(OSError, ValueError):  # no file can have such a name
+            Path(f"{path}{end}").unlink(missing_ok=True)

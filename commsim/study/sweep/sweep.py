@@ -9,7 +9,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from commsim._version import __version__
 from commsim.errors import CommsimError, ScenarioError
-from commsim.files import write_aside, write_json, write_text
-from commsim.scenario import read_scenario
+from commsim.files import folder_to_fill, write_aside, write_json, write_text
+from commsim.scenario import SweepSection, read_scenario
+from commsim.sections import decode
 from commsim.study.sweep.axes import Settings, SweepAxis, axes_of, combinations
 from commsim.study.sweep.executors import run_points
 from commsim.study.sweep.points import Outcome, SweepPoint, point_of
@@ -193,16 +194,18 @@ def sweep(
             that cannot run has its error in the result and stops no other.
     """
     data, where, folder, name = read_scenario(scenario, sets)
-    section = data.get("sweep") if isinstance(data, dict) else None
     vary = vary if isinstance(vary, Mapping) else tuple(vary)
-    if not vary and isinstance(section, Mapping):
-        vary, zipped = section.get("vary", {}), section.get("zip", zipped)
+    given = data.get("sweep") if isinstance(data, dict) else None
+    if not vary and given is not None:
+        section = decode(given, SweepSection, where, path="sweep")
+        vary, zipped = section.vary, section.zip or zipped
     axes = axes_of(vary, zipped)
     points = [
         _reporting(point_of(data, settings, where, folder), reports)
         for settings in combinations(axes)
     ]
-    known, ran, paged = _outcomes(points, executor, store, progress)
+    with folder_to_fill(reports) if reports is not None else nullcontext():
+        known, ran, paged = _outcomes(points, executor, store, progress)
     return Sweep(
         scenario=name,
         axes=axes,
@@ -218,7 +221,6 @@ def sweep(
 def _reporting(point: SweepPoint, folder: str | Path | None) -> SweepPoint:
     if folder is None:
         return point
-    Path(folder).mkdir(parents=True, exist_ok=True)
     return replace(point, report=str(Path(folder) / f"{point.key[:16]}.html"))
 
 

@@ -8,6 +8,7 @@ far more than a trace ever does is refused before it fills the memory.
 from __future__ import annotations
 
 import io
+import os
 import re
 import tarfile
 import zlib
@@ -71,7 +72,7 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike pathlib's, for a name of any length
             inside = sorted(p for p in path.rglob("*") if p.is_file() and _looks_right(p))
             if not inside:
                 raise TraceError(

@@ -8,14 +8,17 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import commsim as cs
@@ -233,6 +236,57 @@ def test_a_thousand_results_come_back_from_the_store(tmp_path: Path) -> None:
     assert [found[f"{n:04}"].result for n in range(1001)] == [
         {"step_time_s": n / 3} for n in range(1001)
     ]
+
+
+DAMAGES = {
+    "update results set result = x'7b7b00'": True,
+    "update results set result = 5": True,
+    "update results set result = '[1, 2]'": True,
+    "update results set result = null": True,
+    "update results set error = 5": True,
+    "alter table results rename column result to other": False,
+    "drop table results; create table results (a text)": False,
+}
+
+
+@pytest.mark.parametrize(("damage", "mended"), DAMAGES.items(), ids=list(DAMAGES))
+def test_a_store_that_was_damaged_is_run_again_or_told(
+    damage: str, mended: bool, tmp_path: Path
+) -> None:
+    store = tmp_path / "x.sqlite"
+    vary = {"cluster.nodes": [1, 2]}
+    before = cs.sweep(SMALL, vary, executor="serial", store=store)
+    with closing(sqlite3.connect(store)) as base:
+        base.executescript(damage)
+    if mended:
+        again = cs.sweep(SMALL, vary, executor="serial", store=store)
+        assert (again.ran, again.results) == (2, before.results)
+    else:
+        with pytest.raises(cs.ScenarioError, match=r"x\.sqlite: cannot be read as a store"):
+            cs.sweep(SMALL, vary, executor="serial", store=store)
+
+
+@pytest.mark.parametrize(
+    "section", [5, "x", {"vary": 5}, {"vary": [1]}, {}, {"vary": {"cluster.nodes": [1]}, "zip": 5}]
+)
+def test_a_section_that_varies_nothing_names_its_setting(section: object) -> None:
+    with pytest.raises(cs.ScenarioError, match=r"the scenario: sweep"):
+        cs.sweep({**SMALL, "sweep": section}, executor="serial")
+
+
+def test_values_of_numpy_are_varied_and_others_refused() -> None:
+    found = cs.sweep(SMALL, {"cluster.nodes": list(np.array([1, 2]))}, executor="serial")
+    assert [settings[0][1] for settings in found.settings] == ["1", "2"]
+    for wrong in (object(), range(3), np.array([1, 2])):
+        with pytest.raises(cs.ScenarioError, match=r"sweep\.vary\.cluster\.nodes: a value of type"):
+            cs.sweep(SMALL, {"cluster.nodes": [wrong]}, executor="serial")
+
+
+def test_a_folder_of_pages_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / ("9" * 300), "a\0b"):
+        with pytest.raises(cs.ScenarioError, match="cannot be written"):
+            cs.sweep(SMALL, {"cluster.nodes": [1]}, executor="serial", reports=folder)
 
 
 def test_the_command_writes_every_file(
