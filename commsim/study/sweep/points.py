@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ _MOST_BYTES = 2**31  # a file that a scenario names is hashed up to here
 
 
 class SweepPoint(msgspec.Struct, frozen=True):
-    """One run: the scenario's plain data with `settings` laid over it.
+    """One run: the scenario's plain data, which all points share, and `settings` to lay over it.
 
     `key` is the same for runs that must come out the same: it hashes the data, the files that it
-    names, and commsim's version. `report`: where its page goes, "" for none.
+    names, and commsim's version. `report`: where its page goes, "" for none. `own` is the data
+    with the settings where they name pipes, with copies of these; else None.
     """
 
     settings: Settings
@@ -37,6 +39,11 @@ class SweepPoint(msgspec.Struct, frozen=True):
     folder: str
     key: str
     report: str = ""
+    own: Any = None
+
+    def changed(self) -> Any:
+        """Return the plain data of its own scenario."""
+        return _changed(self.data, self.settings) if self.own is None else self.own
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -49,13 +56,21 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def point_of(data: Any, settings: Settings, where: str, folder: str) -> SweepPoint:
     """Return the point of a scenario's plain data with settings changed."""
+    changed = _changed(data, settings)
+    parts = [__version__.encode(), _encoded(changed)]
+    for path in _files(changed, Path(folder)):
+        stated = path.stat()
+        parts.append(_digest(path, stated.st_size, stated.st_mtime_ns))
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    own = _with_copies(changed) if any(map(_is_pipe, _texts(changed))) else None
+    return SweepPoint(settings, data, where, folder, key, own=own)
+
+
+def _changed(data: Any, settings: Settings) -> Any:
     changed = apply_sets(data, [f"{path}={value}" for path, value in settings])
     if isinstance(changed, dict):
         changed.pop("sweep", None)
-    parts = [__version__.encode(), _encoded(changed)]
-    parts += [_digest(path) for path in _files(changed, Path(folder))]
-    key = hashlib.sha256(b"\0".join(parts)).hexdigest()
-    return SweepPoint(settings, _with_copies(changed), where, folder, key)
+    return changed
 
 
 def _encoded(data: Any) -> bytes:
@@ -67,7 +82,7 @@ def evaluate(point: SweepPoint) -> Outcome:
     """Run a point; what a user can cause becomes its error, and stops nothing else."""
     told = " ".join(f"{path}={value}" for path, value in point.settings)
     try:
-        scenario = scenario_from(point.data, f"{point.where} ({told})", folder=point.folder)
+        scenario = scenario_from(point.changed(), f"{point.where} ({told})", folder=point.folder)
         result = run(scenario)
         if point.report:
             result.report(point.report)
@@ -122,7 +137,9 @@ def _with_copies(data: Any) -> Any:
     return [_with_copies(one) for one in data] if isinstance(data, list) else data
 
 
-def _digest(path: Path) -> bytes:
+@lru_cache
+def _digest(path: Path, size: int, changed: int) -> bytes:
+    """Return the hash of a file, which all points of a sweep may name: it is read once."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         read = 0

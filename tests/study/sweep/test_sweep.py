@@ -282,6 +282,28 @@ def test_values_of_numpy_are_varied_and_others_refused() -> None:
             cs.sweep(SMALL, {"cluster.nodes": [wrong]}, executor="serial")
 
 
+def test_points_share_the_scenario_and_the_hashes_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.npz").write_bytes(b"x" * 1000)
+    opened: list[Path] = []
+    plain = Path.open
+
+    def counted(path: Path, *how: Any) -> Any:
+        opened.append(path)
+        return plain(path, *how)
+
+    monkeypatch.setattr(Path, "open", counted)
+    data = {"workload": {"graph": "large.npz"}}
+    made = [
+        point_of(data, (("engine.seed", str(seed)),), "x.yaml", str(tmp_path)) for seed in range(9)
+    ]
+    assert all(point.data is data for point in made)
+    assert [point.changed()["engine"]["seed"] for point in made] == list(range(9))
+    assert len({point.key for point in made}) == 9
+    assert opened == [tmp_path / "large.npz"]
+
+
 def test_a_folder_of_pages_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / ("9" * 300), "a\0b"):

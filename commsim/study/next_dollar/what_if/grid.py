@@ -232,7 +232,7 @@ def _run_point(point: SweepPoint, *, most: int) -> Outcome:
     told = " ".join(f"{path}={value}" for path, value in point.settings)
     try:
         where = f"{point.where} ({told})" if told else point.where
-        result = run(scenario_from(point.data, where, folder=point.folder))
+        result = run(scenario_from(point.changed(), where, folder=point.folder))
         facts = result.facts()
     except CommsimError as error:
         return Outcome(point.key, None, str(error))
