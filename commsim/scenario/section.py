@@ -14,7 +14,7 @@ from commsim.cluster import ClusterSection
 from commsim.engine import EngineSection, FaultsSection
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
-from commsim.scenario.catalogue import scenario_text
+from commsim.scenario.catalogue import scenario_names, scenario_text
 from commsim.scenario.goodput import GoodputSection
 from commsim.scenario.jobs import JobSection
 from commsim.scenario.overrides import apply_sets, merge_settings
@@ -181,7 +181,13 @@ def _read(name: str | Path) -> tuple[Any, str, str, str]:
     if path.suffix == ".toml":
         told = _FOREIGN.format("a TOML file, as torchtitan reads", _CONVERTED.format(path))
         raise ScenarioError(f"{path}: {told}")
-    if path.suffix in (".yaml", ".yml") or os.path.lexists(path):
+    there, named_yaml = os.path.lexists(path), path.suffix in (".yaml", ".yml")
+    if named_yaml and not there and path.stem in scenario_names():
+        raise ScenarioError(
+            f"{path}: there is no such file. {path.stem!r}, without {path.suffix}, is a scenario"
+            " that comes with commsim."
+        )
+    if named_yaml or there:
         data, where, folder = read_yaml(path, str(path)), str(path), str(path.parent)
     else:
         where, folder = f"{name}.yaml", "."

@@ -15,6 +15,7 @@ from commsim.errors import CommsimError
 __all__ = ["Checked", "Count", "NcclVersion", "Number", "Percent"]
 
 _MOST = 10**12  # more than there are of anything; what fewer are too many for says so itself
+_SHORTENED = re.compile(r"\d+(?:\.\d+)?\s*[kKMGBT]i?")
 _SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
 
 
@@ -34,7 +35,8 @@ class Count(click.ParamType[int]):
         bounds = f"from {self._least:,} to {self._most:,}"
         if self._most == _MOST:
             bounds = f"of {self._least:,} or more"
-        self.fail(f"{text!r}: give a whole number {bounds}.", param, ctx)
+        written = ", without letters" if _SHORTENED.fullmatch(text) else ""
+        self.fail(f"{text!r}: give a whole number {bounds}{written}.", param, ctx)
 
 
 class Number(click.ParamType[float]):
