@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from commsim.errors import ScenarioError, TraceError
 from commsim.libraries import LibrarySection
@@ -68,8 +69,10 @@ def test_steps_far_from_a_trainings_own_are_of_another(
 ) -> None:
     """A training of 100 ps a step on GPUs as given: what was recorded is so many times as long."""
     machine = BenchedMachine("m", {"preset": "dgx-h100"})
+    rounds: list[BenchedMachine] = []
 
     def simulated(training: Any, made: BenchedMachine, steps: Any) -> dict[int, float]:
+        rounds.append(made)
         gpu = (made.cluster.get("overrides") or {}).get("gpu")
         return {0: 100.0 if gpu is None else 100.0 * 989.4 / gpu["tflops"]["bf16"]}
 
@@ -81,6 +84,7 @@ def test_steps_far_from_a_trainings_own_are_of_another(
         return
     made, expected, found = _fit("t", machine, steps, [0], {0: 1.2})
     assert found == pytest.approx(times, rel=1e-3)
+    assert len(rounds) == 1 + 3  # as given, and after each of three rounds
     assert expected[0] == pytest.approx(120 * times, rel=1e-3)  # the slow GPU is so by itself
     gpu = made.cluster["overrides"]["gpu"]
     rate = float(gpu["memory_bandwidth"].removesuffix("GB/s"))
@@ -97,6 +101,11 @@ def test_what_could_be_broken_is_what_the_tables_can_tell_of() -> None:
     inside = ["no NVLink", "Simple alone", "few channels"]
     assert faults(nodes=1) == [*inside, *old]
     assert faults(nodes=1, nccl="2.20") == inside
+    machine = BenchedMachine("m", {"preset": "aws-p6-b200"})
+    for version, told in ((None, "2.12, not of a current one"), ("2.30", "2.12, not of 2.30")):
+        library = machine.library.having(version=version) if version else machine.library
+        found = _faults(replace(machine, library=library), [table(8)])
+        assert any(told in one.says for one in found)
     rdma: Any = {"nic": {"transport": "roce", "gdr": True}}
     fabric = ["NIC at half rate", "no GPUDirect", "TCP instead of RDMA", "PHB"]
     assert faults(**rdma) == [*fabric, *inside, *old]

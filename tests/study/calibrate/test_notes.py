@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
-from commsim.study.calibrate.calibrate import _left_out, _notes, _written, joined
+from commsim.study.calibrate.calibrate import (
+    Calibration,
+    _left_out,
+    _notes,
+    _written,
+    joined,
+    save_cluster,
+)
 from commsim.study.calibrate.factors import Factor, factors_of, overrides_of
 from commsim.study.calibrate.faults import Fault, Finding
 from commsim.study.calibrate.out_of_line import slow_figures, slow_ops
@@ -207,3 +215,82 @@ def test_what_is_left_out_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert both == {"sizes": (0.5, 0.0), "ops": (0.75, 0.5)}
     assert set(found(table("a"), table("b", seconds=2.0))) == {"ops"}
     assert seen == [[("a", 2)]]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "fitted_x", "told"),
+    [
+        ({"sizes": (0.2, 0.1), "ops": (0.2, 0.1)}, 0.5, ""),
+        ({"sizes": (0.2, 0.3), "ops": (0.2, 0.2)}, 0.5, ""),  # the other ops say enough
+        ({"sizes": (0.2, 0.1), "ops": (0.2, 0.3)}, 0.0, "fits predict ops that"),
+        ({"sizes": (0.2, 0.3)}, 0.0, "fits predict sizes that"),
+        ({"sizes": (0.2, 0.2)}, 0.5, ""),
+        ({"sizes": (0.2, 0.3), "ops": (0.2, 0.3)}, 0.0, "fits predict sizes and ops that"),
+        ({}, 0.0, ""),
+    ],
+)
+def test_a_fit_that_does_not_carry_over_is_not_taken(
+    left_out: dict[str, tuple[float, float]], fitted_x: float, told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Worse on ops that it did not see, or on all that there is to be seen."""
+    module = sys.modules["commsim.study.calibrate.calibrate"]
+    machine = BenchedMachine("m", {"preset": "dgx-h100", "overrides": {"a": {"b": 1.0}}})
+    factor = Factor("a.b", 1.0, 0.2, 99.0, is_time=False)
+    stand_ins: dict[str, Any] = {
+        "diagnose": lambda *_: None, "factors_of": lambda *_: (factor,),
+        "fit_that_carries": lambda *_: np.array([0.5]), "_left_out": lambda *_: left_out,
+        "slow_ops": lambda *_: {"slow": 1.5}, "_charted": lambda *_: {},
+        "errors_of": lambda *_: np.array([0.1, 0.2, 0.9]),
+    }  # fmt: skip
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(module, name, stand_in)
+    found = module.fitted(machine, [table("slow"), table("quick")])
+    ((_, times),) = found.factors
+    assert times == pytest.approx(math.exp(fitted_x))
+    assert [line for line in found.notes if "fits predict" in line] == [
+        line for line in found.notes if told and line.startswith(told)
+    ]
+    assert bool(told) is any("fits predict" in line for line in found.notes)
+    assert [one["op"] for one in found.cluster["measured"]] == ["quick"]
+    assert any(line.startswith("slow takes 1.5 times") for line in found.out_of_line)
+    assert (found.before, found.after, found.to_dict()["schema"]) == (0.2, 0.2, 1)
+    assert repr(found) == "Calibration('dgx-h100', 20.0% -> 20.0%)"
+    fault = Fault("PHB", "says", {"a": {"b": 2.0}})
+    monkeypatch.setattr(module, "diagnose", lambda *_: Finding(fault, 0.3, 0.1, ("x",)))
+    broken = module.fitted(machine, [table("quick")])
+    assert broken.cluster["measured"] == []
+    assert broken.to_dict()["finding"] == {
+        "name": "PHB", "says": "says", "before": 0.3, "after": 0.1, "also": ["x"],
+    }  # fmt: skip
+
+
+def test_a_cluster_file_has_a_setting_and_a_table_a_line(tmp_path: Any) -> None:
+    """In the order in which it is given; a word or a number ends a line of a hundred."""
+    path = tmp_path / "x.yaml"
+    save_cluster({"preset": "x", "nodes": 2, "measured": [{"op": "b", "bytes": [1, 2]}]}, path)
+    assert path.read_text() == ("preset: x\nnodes: 2\nmeasured:\n- op: b\n  bytes: [1, 2]\n")
+    save_cluster({"b": {"z": 1, "a": 2}, "a": 3, "measured": []}, path)
+    assert path.read_text() == "b:\n  z: 1\n  a: 2\na: 3\n"
+    rows = [{"op": "x", "bytes": [100_000, *[1000] * 59]}]
+    save_cluster({"aaaaa": " ".join(["word"] * 40), "measured": rows}, path)
+    lengths = [len(line) for line in path.read_text().splitlines()]
+    assert lengths == [101, 101, 6, 9, 7, 101, 105, 105, 69]
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json", ".html", ".txt", ""])
+def test_a_calibration_is_written_as_its_suffix_says(
+    suffix: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Any] = []
+    found = Calibration({"preset": "x"}, None, (), (), 0.2, 0.1, {}, (), ())
+    monkeypatch.setattr(Calibration, "figures", lambda self: figures)
+    monkeypatch.setattr("commsim.charts.save_page", lambda figures, path: path.write_text("page"))
+    path = tmp_path / f"x{suffix}"
+    if suffix in (".txt", ""):
+        with pytest.raises(ScenarioError, match=r"write \.yaml, \.json or \.html"):
+            found.save(path)
+        return
+    found.save(path)
+    begins = {".json": "{", ".html": "page"}.get(suffix, "preset: x\n")
+    assert path.read_text().startswith(begins)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from helpers.kineto_writer import Recording
@@ -168,3 +170,26 @@ def test_a_training_is_moved_to_as_many_nodes_of_the_machine(
     with pytest.raises(TraceError, match="seen"):
         module._simulated(path, machine, {0: []})
     assert (moved[0].preset, moved[0].nodes) == ("dgx-h100", nodes)
+
+
+@pytest.mark.parametrize(("rank", "known"), [(0, True), (3, True), (4, False)])
+def test_ranks_that_a_training_does_not_have_are_refused(
+    rank: int, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four GPUs whose lanes stand in another order; folded, the ranks of one lane take alike."""
+    module = sys.modules["commsim.study.calibrate.training"]
+    graph = SimpleNamespace(folding=None, lane_rank=np.array([2, 0, 3, 1]))
+    result = SimpleNamespace(timeline=SimpleNamespace(graph=graph))
+    took = SimpleNamespace(compute=np.array([30, 10, 40, 20]))
+    monkeypatch.setattr(module, "run", lambda _: result)
+    monkeypatch.setattr(module, "breakdown", lambda _: took)
+    machine = BenchedMachine("m", {"preset": "dgx-h100"})
+    if known:
+        found = module._simulated(scenario(tmp_path), machine, {rank: []})
+        assert found == {rank: 10.0 * (rank + 1)}
+        graph.folding = SimpleNamespace(lane_of=np.array([1, 1, 3, 3]))
+        found = module._simulated(scenario(tmp_path), machine, {rank: []})
+        assert found == {rank: {0: 10.0, 3: 20.0}[rank]}
+        return
+    with pytest.raises(TraceError, match="trains on 4 GPUs, and rank 4 is recorded"):
+        module._simulated(scenario(tmp_path), machine, {0: [], rank: []})

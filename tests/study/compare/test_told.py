@@ -164,6 +164,9 @@ def test_energy_decides_where_nothing_is_priced() -> None:
         " B 2 h."
     )
     assert len(verdict_of_runs([powered("a", 3.6, 1.0), side("b", 7.2)], None)) == 1
+    nothing = verdict_of_runs([powered("a", 3.6, 0.0), powered("b", 7.2, 40.0)], None)
+    assert len(nothing) == 2
+    assert nothing[1].startswith("1e9 tokens take at most A 0 kWh, B 40 kWh")
 
 
 def test_what_a_side_waits_for_and_its_mfu() -> None:

@@ -152,8 +152,24 @@ def test_how_many_replicas_an_elastic_training_is_without() -> None:
     assert away(elastic) == pytest.approx(2 / 1000, rel=1e-6)
     spare = (2 - (1 - 2.718281828459045**-2)) / 1000  # Poisson: the first of one or more is free
     assert away(replace(elastic, spares=1)) == pytest.approx(spare, rel=1e-6)
+    many = replace(elastic, hardware=10.0, replicas=10**6, nodes=10**6)  # 10,000 nodes away
+    assert away(many) == pytest.approx(0.01, rel=1e-6)
+    assert away(replace(many, spares=10_000)) == pytest.approx(0.4 * 1e-4, rel=0.01)  # a deviation
     assert away(replace(elastic, elastic=False)) == away(replace(elastic, repair=0.0)) == 0.0
     assert away(replace(elastic, replicas=1, nodes=1)) <= 1.0
+
+
+def test_of_millions_of_nodes_in_repair_as_many_are_away_as_on_average() -> None:
+    """Two million: a tenth of 20 million replicas; with a million spares half of that, and of a
+    training that cannot go on without them half of the time."""
+    two = replace(ONE, hardware=2000.0, repair=1000.0, replicas=2 * 10**7, nodes=2 * 10**7)
+    elastic = replace(two, elastic=True)
+    assert away(elastic) == pytest.approx(0.1)
+    assert away(replace(elastic, spares=10**6)) == pytest.approx(0.05)
+    assert standing(replace(two, spares=10**6)) == pytest.approx(0.5)
+    assert standing(replace(two, spares=3 * 10**6)) == 0.0
+    assert standing(two) == 1.0
+    assert standing(replace(two, hardware=1000.0)) == pytest.approx(1e6 / (1 + 1e6), rel=1e-9)
 
 
 def test_progress_without_failures_and_with_too_many() -> None:
@@ -176,3 +192,7 @@ def test_checkpoints_are_no_nearer_than_a_step_or_than_they_take() -> None:
     longest = longest_interval(one, best)
     assert longest > best
     assert progress(one, longest) == pytest.approx(0.999 * progress(one, best), rel=1e-9)
+    far = 20 / one.rate  # hardly any segment is ever done, and rarer ones are at once
+    assert progress(one, longest_interval(one, far)) == pytest.approx(
+        0.999 * progress(one, far), rel=1e-9
+    )
