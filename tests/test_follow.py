@@ -45,6 +45,22 @@ def test_a_training_is_followed_while_it_is_built() -> None:
     ]
 
 
+def test_plans_of_folded_ranks_are_followed() -> None:
+    """In one round at least, between the building and the simulation."""
+    said: list[str] = []
+    asked: list[tuple[str, Ask]] = []
+    cs.run(
+        "dp-pp",
+        ["workload.training.parallel.dp=16"],
+        cluster={"nodes": 8},
+        progress=said.append,
+        follow=lambda share: asked.append((said[-1].split()[0], share)),
+    )
+    planned = [share() for word, share in asked if word == "planning"]
+    assert planned
+    assert set(planned) == {1.0}
+
+
 def test_programs_and_collectives_are_followed_while_they_are_built() -> None:
     for name in ("p2p-blocking", "ring-all-reduce"):
         asked: list[Ask] = []

@@ -29,6 +29,7 @@ from commsim.engine.folding.refinement import (
 )
 from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans
 from commsim.engine.planning import Planner
+from commsim.follow import Follow, followed, unfollowed
 from commsim.graph import CopyDirection, Folding, Graph, OpKind, member_lanes, refold
 from commsim.libraries import Library, Plan, PlanPart, PlanPhase, Request, Start, links_of, plan_of
 
@@ -45,7 +46,8 @@ class FoldedPlanner(Planner):
 
     `link_color` tells the links apart (-1: not used); of each color the lowest link is used.
     Plans that move at most the share `negligible` of every link's bytes do not distinguish ranks.
-    Links in `apart` are like no other, whatever they carry.
+    Links in `apart` are like no other, whatever they carry. `follow` follows the orbits that are
+    planned.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class FoldedPlanner(Planner):
         *,
         negligible: float = 0.0,
         apart: Ints | None = None,
+        follow: Follow = unfollowed,
     ) -> None:
         super().__init__(graph, cluster, library)
         assert graph.folding is not None
@@ -67,7 +70,8 @@ class FoldedPlanner(Planner):
         self._messages = self._collect(self.equivalent_messages(), self._message_orbit)
         self._copies = self._collect_copies()
         shifted = ShiftedPlans(cluster, partial(_made, cluster, library))
-        found = [shifted.plans(request, rows) for request, rows in self._orbits]
+        orbits = followed(self._orbits, follow)
+        found = [shifted.plans(request, rows) for request, rows in orbits]
         self._first = np.cumsum([0, *(len(plans.of) for plans in found)])
         entries = _numbered_through(found, self._first)
         # Of 100,000 ranks the loads are hundreds of MB: once joined, each orbit's own are let go.
@@ -232,13 +236,15 @@ def folded(
     *,
     negligible: float = 0.0,
     apart: Ints | None = None,
+    follow: Follow = unfollowed,
 ) -> tuple[Graph, Planner]:
     """Return the coarsest folded graph that the hardware allows, and a planner for it.
 
     `graph` is folded by what the ranks do. `negligible` is the share of a link's bytes that does
     not distinguish ranks: above 0 the fold is nearly exact; `apart` are links like no other.
     Nothing is folded if no fold is found in a few rounds, or if the library has links of its own,
-    one set per process.
+    one set per process. `follow` is given a function that says which share is planned of what a
+    round asks for, in each round anew.
 
     Raises:
         ScenarioError: see `refold`.
@@ -248,7 +254,9 @@ def folded(
     for _ in range(_MOST_ROUNDS):
         if graph.folding is None:
             return graph, Planner(graph, cluster, library)
-        planner = FoldedPlanner(graph, cluster, library, negligible=negligible, apart=apart)
+        planner = FoldedPlanner(
+            graph, cluster, library, negligible=negligible, apart=apart, follow=follow
+        )
         finer = planner.finer_roles()
         if finer is None:
             return graph, planner

@@ -173,10 +173,11 @@ def run_once(
         library = for_groups(library, work.graph)
     graph, planner = work.graph, None
     if graph.folding is not None and cluster is not None:
+        progress(f"planning for {cluster.world_size:,} GPUs at once")
         if strike is not None:
             graph = refold(graph, roles_of(strike.faults, cluster.world_size))
         apart = None if strike is None else apart_links(strike.faults)
-        graph, planner = folded(graph, cluster, library, apart=apart)
+        graph, planner = folded(graph, cluster, library, apart=apart, follow=follow)
     extensions: Sequence[Extension] = ()
     if strike is not None:
         graph = slowed(graph, strike.faults)
