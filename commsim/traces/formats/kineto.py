@@ -10,6 +10,7 @@ counts from it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
@@ -151,5 +152,18 @@ def _groups(distributed: Distributed) -> dict[str, tuple[int, ...]]:
         return groups
     for config in configs:
         if isinstance(config.ranks, list) and config.ranks:
-            groups[str(config.pg_name)] = tuple(integer(rank) for rank in config.ranks)
+            groups[str(config.pg_name)] = _ranks(config.ranks)
     return groups
+
+
+def _ranks(listed: list[Any]) -> tuple[int, ...]:
+    try:
+        return _integers(tuple(listed))
+    except TypeError:  # a list in the list, say, by which nothing can be looked up
+        return tuple(integer(rank) for rank in listed)
+
+
+@lru_cache(maxsize=64)
+def _integers(values: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return values as integers: once for the files of a run, each of which lists all its ranks."""
+    return tuple(integer(value) for value in values)

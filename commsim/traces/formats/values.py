@@ -4,7 +4,8 @@ Values as recordings write them: element types with their bytes, and numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from commsim.ops import element_type, op_of
@@ -45,11 +46,19 @@ def splits_in_bytes(splits: Sequence[int], itemsize: int) -> tuple[int, ...]:
 def numbers_of(value: Any) -> tuple[int, ...]:
     """Return the numbers of [0, 1] or "[0, 1]"; nothing for a list that was cut short ("...")."""
     if isinstance(value, list | tuple):
-        parts = list(value)
-    elif isinstance(value, str) and "..." not in value:
-        parts = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
-    else:
+        return _numbers(value)
+    return _numbers_of_text(value) if isinstance(value, str) else ()
+
+
+@lru_cache(maxsize=256)
+def _numbers_of_text(text: str) -> tuple[int, ...]:
+    """Read a list once that every call of every rank says again: the ranks of a large group."""
+    if "..." in text:
         return ()
+    return _numbers(part for part in text.strip("[]() ").split(",") if part.strip())
+
+
+def _numbers(parts: Iterable[Any]) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in parts)
     except (TypeError, ValueError, OverflowError):

@@ -76,23 +76,23 @@ def _by_stream(
     streams: Iterable[_Stream], world: tuple[int, ...]
 ) -> Iterable[tuple[GroupKey, RankCalls]]:
     """Yield the communicators that streams stand for, those of one number compared first."""
-    classes: list[list[_Stream]] = []
+    classes: list[tuple[_Stream, RankCalls]] = []  # the first stream, and the calls of all
     for stream in streams:
-        candidates = [c for c in classes if all(one.rank != stream.rank for one in c)]
-        candidates.sort(key=lambda c: c[0].number != stream.number)
-        home = next((c for c in candidates if _one_communicator(c[0].calls, stream.calls)), None)
+        candidates = [one for one in classes if stream.rank not in one[1]]
+        candidates.sort(key=lambda one: one[0].number != stream.number)
+        alike = (c for first, c in candidates if _one_communicator(first.calls, stream.calls))
+        home = next(alike, None)
         if home is None:
-            classes.append([stream])
+            classes.append((stream, {stream.rank: stream.calls}))
         else:
-            home.append(stream)
-    recorded = {stream.rank for streams_of in classes for stream in streams_of}
+            home[stream.rank] = stream.calls
+    recorded = {rank for _, calls in classes for rank in calls}
     names: dict[str, int] = {}
-    for streams_of in classes:
-        calls = {stream.rank: stream.calls for stream in streams_of}
+    for first, calls in classes:
         whole = set(calls) == recorded
-        name = "world" if len(classes) == 1 else f"stream {streams_of[0].number}"
+        name = "world" if len(classes) == 1 else f"stream {first.number}"
         names[name] = names.get(name, 0) + 1
-        label = name if names[name] == 1 else f"{name} of rank {streams_of[0].rank}"
+        label = name if names[name] == 1 else f"{name} of rank {first.rank}"
         yield (world if whole else tuple(sorted(calls)), label), calls
 
 

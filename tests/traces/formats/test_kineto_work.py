@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from helpers.kineto_writer import Recording
 from helpers.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -80,3 +82,26 @@ def test_a_file_reads_alike_in_pieces_and_as_a_whole(file: Path) -> None:
     assert len(list(rows_in_pieces(plain.data, KinetoFrame()))) > 5
     for one, other in zip(read_kineto(odd).events, read_kineto(plain).events, strict=True):
         assert structs.astuple(one) == structs.astuple(other)
+
+
+def test_a_list_of_many_ranks_is_read_once_for_all_files(tmp_path: Path) -> None:
+    """Each of eight files lists all 4,000 ranks of its group, and so does each call."""
+    ranks = list(range(4000))
+    for rank in range(8):
+        record = Recording(rank, world=len(ranks))
+        record.note("ProfilerStep#1", 0, 500)
+        record.all_reduce(50, 100, 140, group="all")
+        content = record.content()
+        content["distributedInfo"]["pg_config"] = [{"pg_name": "all", "ranks": ranks}]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(content), encoding="utf-8")
+    assert python_calls(lambda: load_trace(tmp_path)) < 16 * len(ranks)
+
+
+def test_a_list_of_ranks_may_hold_anything(tmp_path: Path) -> None:
+    record = Recording(0)
+    record.note("ProfilerStep#1", 0, 500)
+    content = record.content()
+    content["distributedInfo"]["pg_config"] = [{"pg_name": "odd", "ranks": [[0], "1", None]}]
+    (tmp_path / "rank0.json").write_text(json.dumps(content), encoding="utf-8")
+    (document,) = documents(tmp_path / "rank0.json")
+    assert read_kineto(document).groups == {"odd": (-1, 1, -1)}

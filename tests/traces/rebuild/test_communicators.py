@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.captured import DATA
+from helpers.counting import python_calls
 from helpers.kineto_writer import Recording
 from helpers.optional import present
 
@@ -245,3 +246,20 @@ def test_how_well_calls_are_of_one_group(
 ) -> None:
     """Nobody leaves before another came; the ends of those that can be one lie close together."""
     assert _fit(((0, 1, 2), "g"), calls, dict.fromkeys(range(3), 0)) == fit
+
+
+def test_one_communicator_of_many_ranks_is_found_rank_by_rank() -> None:
+    """Twice the ranks are twice the work."""
+
+    def found(ranks: int) -> None:
+        calls = {
+            rank: [(0, CollectiveCall(rank, "all_reduce", 0, 10, 20, 5, size=64, library="gloo"))]
+            for rank in range(ranks)
+        }
+        world, zeros = tuple(range(ranks)), dict.fromkeys(range(ranks), 0)
+        ((key, of),) = inferred_groups(calls, {}, zeros, world).items()
+        assert key == (world, "world")
+        assert len(of) == ranks
+
+    few = python_calls(lambda: found(100))
+    assert python_calls(lambda: found(200)) <= 2.1 * few
