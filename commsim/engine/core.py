@@ -67,7 +67,7 @@ class Engine:
         *,
         planner: Planner,
         stepwise: bool,
-        overlap_slowdown: bool = True,
+        overlap_slowdown: bool,
     ) -> None:
         self.env = Clock()
         self.graph = graph

@@ -90,6 +90,12 @@ def test_a_ring_and_a_message_get_half_each() -> None:
     )
 
 
+def test_a_flow_that_was_slowed_does_not_end_when_it_would_have() -> None:
+    """At 20 ms, when another does, it has half a GB left; the flow that slowed it ends last."""
+    flows = ((0, message(0, 1e9)), (0, message(1, 1e9)), (10 * MS, message(1, 1e9)))
+    assert run(*flows, links=2) == [20 * MS, 30 * MS, 40 * MS]
+
+
 def test_a_hundred_equal_flows_end_at_one_instant() -> None:
     ends = run(*[(0, message(0, 1e6 / 7))] * 100, links=1)
     assert len(set(ends)) == 1

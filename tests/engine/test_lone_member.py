@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from commsim.graph import Fold, Graph, GraphBuilder
 from commsim.libraries import Library
 from commsim.libraries.ideal import Ideal
 from commsim.libraries.nccl import Nccl
-from commsim.timeline import Timeline
+from commsim.timeline import Cause, Timeline
 
 MS = 10**9
 COLUMNS = ("arrive", "start", "end", "cause", "cause_kind")
@@ -70,3 +71,37 @@ def test_timelines_are_those_of_rendezvous(
     for column in ("flow", "start", "end", "rate", "op"):
         assert (getattr(alone.links, column) == getattr(met.links, column)).all(), column
     assert dict(alone.choices) == dict(met.choices)
+
+
+@pytest.mark.parametrize(("member", "op"), [(0, 0), (3, 0), (0, 7)])
+def test_a_member_is_there_once_it_has_arrived(member: int, op: int) -> None:
+    """Its turn has not come yet: it waits for no other member, as a deadlock would tell."""
+    run_as: Any = SimpleNamespace(only=object(), plan=None, choice="")
+    queue: Any = SimpleNamespace(enter=lambda *_: None)
+    context: Any = None
+    lone = LoneMember(context, run_as, queue, 0, 0)
+    assert lone.ops == {}
+    lone.arrive(member, op, lambda _: None)
+    assert lone.ops == {member: op}
+    assert lone.missing() == []
+
+
+@pytest.mark.parametrize(
+    ("freed_by", "arrived", "cause"),
+    [(-1, 5, None), (0, 5, 0), (3, 5, 3), (0, 8, 0), (0, 9, None)],
+)
+def test_what_freed_its_slot_is_the_cause_if_it_waited_for_it(
+    freed_by: int, arrived: int, cause: int | None
+) -> None:
+    """It begins at 9 ps."""
+    record: Any = SimpleNamespace(arrive=[0] * 7 + [arrived], start={}, cause={}, cause_kind={})
+    env = SimpleNamespace(now=9, call=lambda *_: None)
+    run_as: Any = SimpleNamespace(only=SimpleNamespace(lead=1), plan=None, choice="")
+    context: Any = SimpleNamespace(recorder=record, env=env)
+    queue: Any = SimpleNamespace(enter=lambda *_: None)
+    lone = LoneMember(context, run_as, queue, 0, 0)
+    lone.arrive(0, 7, lambda _: None)
+    lone.begin(freed_by)
+    assert record.start == {7: 9}
+    assert record.cause == ({} if cause is None else {7: cause})
+    assert record.cause_kind == ({} if cause is None else {7: Cause.QUEUE})

@@ -160,7 +160,7 @@ def test_what_was_under_way_is_named_before_what_never_began() -> None:
     assert first_late(recorder) == 0
     recorder.end = list(np.array([7, -1, 6]))
     assert first_late(recorder) == 1
-    recorder.end = [0, 0, -1]  # what takes no time has ended too
+    recorder.start, recorder.end = [0, 0, 5], [0, 0, -1]  # what takes no time has ended too
     assert first_late(recorder) == 2
 
 

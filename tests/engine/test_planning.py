@@ -156,3 +156,19 @@ def test_nothing_to_move_and_no_time_are_known(
     else:
         with pytest.raises(ScenarioError, match="among 1 ranks: neither its size is known"):
             _checked(request)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "number"),
+    [((), [], []), ((8,), [0], [0]), ((8, 8, 8), [0], [0, 0, 0]), ((8, 4, 8), [1, 0], [1, 0, 1])],
+)
+def test_equal_rows_are_named_by_their_first(
+    sizes: tuple[int, ...], first: list[int], number: list[int]
+) -> None:
+    build = GraphBuilder()
+    group = build.group("world", range(1))
+    lane = build.lane(0)
+    for size in sizes:
+        build.collective(lane, group, "all_reduce", size, stream="s")
+    firsts, numbers = Planner(build.build(), None, Ideal()).equivalent_collectives()
+    assert (firsts.tolist(), numbers.tolist()) == (first, number)

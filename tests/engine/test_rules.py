@@ -252,6 +252,8 @@ def test_a_twenty_line_behaviour_of_ones_own() -> None:
     shared = simulate(build.build(), Star(2), library=Ideal(), extensions=[tenant])
     assert shared.end_time == pytest.approx(2 * alone.end_time, rel=1e-3)
     assert set(shared.links.op.tolist()) == {-1, 0}  # the tenant's traffic is no op's
+    steps = simulate(build.build(), Star(2), library=Ideal(), network="steps", extensions=[tenant])
+    assert set(steps.links.op.tolist()) == {-1, 0}
 
 
 def test_memory_is_taken_at_the_start_and_returned_at_the_end() -> None:
@@ -373,3 +375,12 @@ def test_members_of_a_second_call_wait_for_the_first_that_its_ops_left() -> None
     assert timeline.end.tolist() == [10, 20, 10, 20]
     assert timeline.cause[[1, 3]].tolist() == [0, 0]
     assert set(timeline.cause_kind[[1, 3]].tolist()) == {Cause.QUEUE}
+
+
+def test_what_follows_a_batch_of_one_waits_for_it() -> None:
+    build, world = lanes(2)
+    sent = build.send(0, 1, MIB, group=world, stream="p2p", batch=build.batch())
+    later = build.compute(0, MS, name="after", stream="p2p")
+    build.recv(1, 0, MIB, group=world, stream="p2p")
+    timeline = run(build)
+    assert timeline.start[later] == timeline.end[sent] > 0

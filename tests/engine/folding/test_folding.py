@@ -13,6 +13,7 @@ from helpers.star import Star
 from commsim.cluster import Cluster, cluster_from
 from commsim.engine import folded, simulate
 from commsim.engine.folding.folding import FoldedPlanner
+from commsim.engine.folding.refinement import Entries, PhaseLoads
 from commsim.errors import ScenarioError
 from commsim.graph import CopyDirection, Fold, Graph, GraphBuilder
 from commsim.libraries import Ideal
@@ -171,19 +172,19 @@ def test_a_copy_of_known_duration_needs_no_links(duration: int) -> None:
 
 @pytest.mark.parametrize(("count", "few"), [(1, True), (10, True), (11, False)])
 def test_negligible_plans_are_few_in_all(count: int, few: bool) -> None:
-    """Each moves 1 of the 100 bytes of a link, once; another plan moves the rest, half of it in
+    """Each moves 1 of the 128 bytes of a link, once; another plan moves the rest, half of it in
     each of two ops."""
     plans = np.arange(count + 1)
     entries: Any = SimpleNamespace(
-        load=np.append(np.ones(count), (100 - count) / 2), plan=plans, link=np.zeros_like(plans)
+        load=np.append(np.ones(count), (128 - count) / 2), plan=plans, link=np.zeros_like(plans)
     )
     planner: Any = SimpleNamespace(
         _collectives=[*plans.tolist()], _messages=[count], _copies={}, _orbits=[None] * (count + 1),
         _first=np.arange(count + 2),
     )  # fmt: skip
-    found = FoldedPlanner._negligible(planner, entries, 0.01)
+    found = FoldedPlanner._negligible(planner, entries, 1 / 128)
     assert found.tolist() == [few] * count + [False]
-    assert not FoldedPlanner._negligible(planner, entries, 0.0099).any()
+    assert not FoldedPlanner._negligible(planner, entries, 0.99 / 128).any()
 
 
 @pytest.mark.parametrize(("after", "rounds"), [(1, 1), (3, 3), (12, 12), (13, 12)])
@@ -230,3 +231,21 @@ def test_a_fold_is_given_up_after_twelve_rounds(
 def test_traffic_is_on_the_lowest_link_of_its_color(color: list[int], lowest: list[int]) -> None:
     planner: Any = SimpleNamespace(link_color=np.array(color, np.int64))
     assert FoldedPlanner.equivalent_links(planner).tolist() == lowest
+
+
+def test_links_left_out_have_colors_of_their_own() -> None:
+    """Ample ones by the plans that load them, as links 2 and 3 are, the others singly."""
+    links = np.array([0, 1, 2, 3, 4, 5, 6])
+    loads = PhaseLoads(np.zeros(1, np.int64), np.ones(1), np.ones(1))
+    entries = Entries(np.array([0, 1, 0, 0, 1, 0, 1]), links, np.zeros(7, np.int64), loads)
+    color = np.array([0, 0, -1, -1, -1, -1, 1, -1])
+    planner: Any = SimpleNamespace(link_color=color, _color=np.array([0, 1]))
+    ample = np.isin(np.arange(8), (2, 3, 4))
+    cluster: Any = SimpleNamespace(links=SimpleNamespace(capacity=np.full(8, 1e9)))
+    FoldedPlanner._color_the_rest(planner, entries, ample, cluster)
+    found = planner.link_color.tolist()
+    assert found[:2] == [0, 0]
+    assert (found[6], found[7]) == (1, -1)
+    assert found[2] == found[3] != found[4]
+    assert len({*found[2:6]}) == 3
+    assert min(found[2:6]) > 1

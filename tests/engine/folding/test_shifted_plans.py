@@ -180,3 +180,19 @@ def test_places_that_hold_the_same_are_named_by_the_first() -> None:
         [0, 0, 2, 0], [0, 1, 0, 1], [0, 1, 2, 3], [0, 0, 0, 0], [0, 1, 1, 0],
     ]  # fmt: skip
     assert _first_equal(rows[:, :1]).tolist() == [[0]] * 5
+
+
+def test_groups_whose_plans_cannot_be_shifted_have_each_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ShiftedPlans, "_shifted", lambda *_, **__: None)
+    cluster = dgx()
+
+    def make(request: Request, ranks: tuple[int, ...]) -> Plan:
+        plan = Ideal().plan(replace(request, ranks=ranks), cluster)
+        return replace(plan, algorithm=str(ranks))
+
+    rows = np.concatenate((NODES[:3], np.arange(8 * 8, 9 * 8)[None]))
+    found = ShiftedPlans(cluster, make).plans(Request("all_reduce", 1 << 20, ()), rows)
+    names = [found.templates[at].algorithm for at in found.of.tolist()]
+    assert names == [str(tuple(row)) for row in rows.tolist()]
