@@ -56,9 +56,11 @@ class LayoutBound:
         model: ComputeModel,
         traffic: StepTraffic,
         known: dict[Hashable, StageOps],
+        *,
+        slows: bool,
     ) -> None:
         self._section, self._shape = section, shape
-        self._cluster, self._library = cluster, library
+        self._cluster, self._library, self._slows = cluster, library, slows
         self._model, self._traffic, self._known = model, traffic, known
         self._rows: dict[Hashable, dict[Work, Row] | None] = {}
         self._parts: dict[tuple[int, int], list[Row] | None] = {}
@@ -148,6 +150,7 @@ class LayoutBound:
             self._library,
             self._model,
             self._traffic,
+            slows=self._slows,
             contended=False,
             known=self._known,
         )

@@ -53,8 +53,8 @@ class Floor:
         model: ComputeModel,
         traffic: StepTraffic,
         *,
-        slows: bool = True,
-        contended: bool = True,
+        slows: bool,
+        contended: bool,
         known: dict[Hashable, StageOps] | None = None,
     ) -> None:
         self.plan = plan

@@ -83,7 +83,14 @@ class Judge:
         self._node = int((cluster.node_of == cluster.node_of[0]).sum())
         self._known: dict[Hashable, StageOps] = {}
         self._bound = LayoutBound(
-            section, self.shape, cluster, library, self._compute, self._traffic, self._known
+            section,
+            self.shape,
+            cluster,
+            library,
+            self._compute,
+            self._traffic,
+            self._known,
+            slows=slows,
         )
         self._least: dict[tuple[Degrees, Recompute], dict[str, Judged]] = {}
 
@@ -194,6 +201,7 @@ class Judge:
             self._compute,
             self._traffic,
             slows=self._slows,
+            contended=True,
             known=self._known,
         )
 

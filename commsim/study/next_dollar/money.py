@@ -28,10 +28,11 @@ def doubled_price(
     resource: str, cluster: Cluster, section: ClusterSection, where: str
 ) -> DoubledPrice | None:
     """Return what as much again of a resource costs; None if the prices do not say."""
-    if hourly_price(cluster) is None:
+    now = hourly_price(cluster)
+    if now is None:
         return None
     if resource == "nodes":
-        return _nodes(cluster, section, where)
+        return _nodes(now[1], section, where)
     site = cluster.prices[0]
     if site is None or not site.bought or resource not in ("nic", "uplinks"):
         return None
@@ -52,15 +53,15 @@ def doubled_price(
     return DoubledPrice(per_hour, told)
 
 
-def _nodes(cluster: Cluster, section: ClusterSection, where: str) -> DoubledPrice | None:
+def _nodes(now: float, section: ClusterSection, where: str) -> DoubledPrice | None:
     if not isinstance(section.nodes, int):
         return None
     twice = msgspec.structs.replace(section, nodes=2 * section.nodes)
-    before, after = hourly_price(cluster), hourly_price(build_cluster(twice, where))
-    if before is None or after is None:
+    after = hourly_price(build_cluster(twice, where))
+    if after is None:
         return None
     return DoubledPrice(
-        after[1] - before[1], f"{section.nodes:,} more nodes and their share of the fabric"
+        after[1] - now, f"{section.nodes:,} more nodes and their share of the fabric"
     )
 
 

@@ -75,8 +75,8 @@ def next_dollar(
     assert loaded.file.cluster is not None
     section = loaded.file.cluster
     upgrades = [_priced(one, base, section, where, prices or {}) for one in found]
-    order = {"hardware": 0, "size": 1, "setting": 2}
-    upgrades.sort(key=lambda one: (order[one.kind], -(one.saved_s or 0.0)))
+    order = ("hardware", "size", "setting")
+    upgrades.sort(key=lambda one: (order.index(one.kind), -(one.saved_s or 0.0)))
     others = search.alternatives(setting_changes(loaded.file, base, where))
     return NextDollar(loaded.name, base, tuple(upgrades), len(runs) + 1, others)
 

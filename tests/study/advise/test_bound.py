@@ -10,10 +10,12 @@ import pytest
 
 from commsim.errors import ScenarioError, UnitError
 from commsim.models import ModelSection, build_model
+from commsim.scenario import scenario_from
 from commsim.sections import decode
 from commsim.study.advise.bound import LayoutBound
 from commsim.study.advise.infeasible import _least
 from commsim.study.advise.layouts import Candidate, Degrees
+from commsim.study.advise.simulate import Worker
 from commsim.workload import TrainingSection, Work
 from commsim.workload.training import EMBEDDING, HEAD, LAYER
 
@@ -132,7 +134,7 @@ def test_units_are_timed_once_for_layouts_that_divide_a_layer_alike(
     """Where tp and cp are next to each other, replicas and stages make no difference."""
     section: Any = SimpleNamespace(parallel=SimpleNamespace(order=order))
     nothing: Any = None
-    made: Any = LayoutBound(section, nothing, nothing, nothing, nothing, nothing, {})
+    made: Any = LayoutBound(section, nothing, nothing, nothing, nothing, nothing, {}, slows=True)
     asked: list[Candidate] = []
 
     def timed(shape: Candidate) -> Any:
@@ -179,9 +181,9 @@ def test_units_are_timed_on_one_stage_of_all_replicas(monkeypatch: pytest.Monkey
         asked.append(section)
         return "plan"
 
-    def floor(*given: Any, contended: bool, known: Any) -> Any:
+    def floor(*given: Any, slows: str, contended: bool, known: Any) -> Any:
         assert given[0] == "plan"
-        assert not contended
+        assert (slows, contended) == ("as the engine", False)
         return SimpleNamespace(
             units=lambda: {work: list(zip(units, row, strict=True)) for work, row in took.items()}
         )
@@ -194,7 +196,7 @@ def test_units_are_timed_on_one_stage_of_all_replicas(monkeypatch: pytest.Monkey
     made: Any = LayoutBound.__new__(LayoutBound)
     made._section = decode(data, TrainingSection, "x")
     made._shape = made._cluster = made._library = made._model = made._traffic = None
-    made._known = {}
+    made._known, made._slows = {}, "as the engine"
     one = Candidate(Degrees(4, 2, 2, 1, 1), "interleaved_1f1b", 2, 2, "full", "fsdp")
     assert made._timed(one) == {
         Work.F: {EMBEDDING: 5, False: 7, True: 8, HEAD: 3},
@@ -205,3 +207,19 @@ def test_units_are_timed_on_one_stage_of_all_replicas(monkeypatch: pytest.Monkey
     assert (parallel.dp, parallel.tp, parallel.pp, parallel.virtual_stages) == (8, 2, 1, 1)
     assert (section.batch.global_, section.batch.micro) == (16, 2)
     assert section.data_parallel.kind == "ddp"
+
+
+@pytest.mark.parametrize("slows", [True, False])
+def test_a_bound_is_below_the_floor_whether_or_not_communication_slows_compute(slows: bool) -> None:
+    """A ring of tensor parallelism beside products, which it slows where the engine says so."""
+    model = {"layers": 2, "hidden": 2048, "heads": 16, "vocab": 8192, "seq_len": 8192}
+    data = {
+        "cluster": {"preset": "dgx-h100"}, "engine": {"overlap_slowdown": slows},
+        "workload": {"training": {"model": model, "batch": {"global": 8, "micro": 1}}},
+    }  # fmt: skip
+    judge = Worker(scenario_from(data, "x")).judge
+    one = Candidate(Degrees(4, 2, 1, 1, 1), "1f1b", 1, 1, "none", "ddp", "ring")
+    (bound,) = (bound for bound, found in judge.variants(one) if found == one)
+    judged = judge.one(one)
+    assert judged is not None
+    assert 0.9 * judged.floor < bound <= judged.floor

@@ -87,6 +87,12 @@ def test_the_largest_layer_counts_its_experts(vocab: int, name: str) -> None:
     assert line.startswith(f"largest layer: {name}, ")
 
 
+def test_a_table_that_is_tied_is_the_embeddings() -> None:
+    """The head of one device has no copy of it."""
+    line = told(worker(1, model={**SMALL, "vocab": 6400, "tied_embeddings": True}))[1]
+    assert line.startswith("largest layer: embedding, ")
+
+
 def idle(one: Any, size: int, ranks: int) -> float:
     plan = one.library.plan(Request("all_reduce", size, tuple(range(ranks))), one.cluster)
     return float(plan.idle)
@@ -129,6 +135,8 @@ def test_a_gpu_alone_sends_nothing() -> None:
     assert lines[2] == "fabric: one GPU, nothing to send"
     capacity = one.cluster.gpu(0).memory_bytes / GIB
     assert f" of {capacity:.3g} GiB with its optimizer" in lines[1]
+    one.cluster = Cluster.preset("dgx-h100", overrides={"gpu": {"count": 2}, "nic": {"count": 2}})
+    assert told(one)[2].startswith("fabric: fast: busbw of an all-reduce of 1 GiB ")
 
 
 def test_less_than_half_of_the_layouts_is_scarce_memory() -> None:

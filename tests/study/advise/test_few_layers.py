@@ -11,7 +11,7 @@ from helpers.share import later
 
 from commsim.models import ModelShape, model_preset
 from commsim.scenario import scenario_from
-from commsim.study.advise.few_layers import carried_on, thinned, worth
+from commsim.study.advise.few_layers import _dense, carried_on, thinned, worth
 from commsim.study.advise.layouts import Candidate, Degrees
 from commsim.study.advise.search import SURE
 from commsim.study.advise.simulate import Worker
@@ -139,3 +139,18 @@ def test_nine_layers_of_the_smallest_part_are_worth_two_thin_runs(
     candidate = Candidate(Degrees(16 // pp, 1, pp, 1, 1), "1f1b", 1, 1, "none", "ddp")
     section = made.judge.section(candidate)
     assert worth(made.judge.shape, section) is thin
+
+
+@pytest.mark.parametrize(
+    ("kinds", "first"),
+    [("mmm", 0), ("ddd", 0), ("dmm", 1), ("ddm", 2), ("dm", 1), ("m", 0), ("dmd", None),
+     ("mdm", None), ("dmdm", None)],
+)  # fmt: skip
+def test_layers_in_front_of_those_that_are_alike(
+    kinds: str, first: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dense layers and layers with experts, as they follow one another."""
+    module = sys.modules["commsim.study.advise.few_layers"]
+    monkeypatch.setattr(module, "is_moe_layer", lambda shape, layer: kinds[layer] == "m")
+    shape: Any = SimpleNamespace(layers=len(kinds))
+    assert _dense(shape) == first
