@@ -98,7 +98,7 @@ def test_one_alarm_is_set_for_the_first_end_that_stands() -> None:
     s.flow[0].active = 0
     ends.set_alarm(s)
     assert (s.run[0].alarm_at, s.run[0].wake_count, s.run[0].event_count) == (30, 2, 1)
-    assert (s.event[0].when, s.event[0].kind) == (30, ALARM)
+    assert (s.event[0].when, s.event[0].kind, s.event[0].what) == (30, ALARM, 0)
     ends.set_alarm(s)
     ends.wake_next(s, 31)  # the earlier one sets the next
     assert s.run[0].event_count == 1

@@ -12,7 +12,7 @@ from helpers.share import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commsim.engine.fair_share import UNKNOWN, Flows, fair_again, fair_rates, limits_of
+from commsim.engine.fair_share import AT_CAP, UNKNOWN, Flows, fair_again, fair_rates, limits_of
 
 
 @dataclass(eq=False)
@@ -156,6 +156,23 @@ def test_too_many_flows_are_left_to_a_full_solution() -> None:
     for flow in flows:
         net.on[0][flow] = None
     assert fair_again(flows, [0], net.on, net.capacity, most=4) is None
+    found = fair_again(flows, [0], net.on, net.capacity, most=5)
+    assert found is not None
+    assert [found[flow] for flow in flows] == [(0.2, 0)] * 5
+
+
+@pytest.mark.parametrize("others", [9, 41])
+def test_few_flows_and_many_are_held_back_by_the_same(others: int) -> None:
+    """Ten flows are at their caps of 0.1 on link 7, which the others fill; three more on link 3."""
+    net = Links([1.0] * 7 + [10.0])
+    capped = [Sharing({7: (1.0, 1.0)}, cap=0.1) for _ in range(10)]
+    rest = [Sharing({7: (1.0, 1.0)}) for _ in range(others)]
+    three = [Sharing({3: (2.0, 1.0)}) for _ in range(3)]
+    net.change([*capped, *rest, *three], [], [])
+    assert {(flow.rate, flow.limit) for flow in capped} == {(0.1, AT_CAP)}
+    for flows, rate, limit in ((rest, 9 / others, 7), (three, 1 / 6, 3)):
+        assert [flow.rate for flow in flows] == pytest.approx([rate] * len(flows), rel=1e-12)
+        assert {flow.limit for flow in flows} == {limit}
 
 
 def test_the_work_of_a_change_does_not_grow_with_what_is_far_from_it() -> None:

@@ -15,7 +15,7 @@ from helpers.star import Star
 from commsim.collectives import program
 from commsim.libraries import Ideal, Request
 from commsim.libraries.expansion import arrivals, busiest, lay, part_of
-from commsim.libraries.ideal import pieces
+from commsim.libraries.ideal import library, pieces
 from commsim.libraries.ideal.pieces import Pipeline
 from commsim.libraries.plan import PlanPart, PlanPhase
 from commsim.libraries.routing import Router
@@ -105,6 +105,25 @@ def test_no_more_messages_are_laid_out_than_can_be_timed(
     Ideal("tree", pieces=count).plan(request, Star(9, SPEED))
     assert laid
     assert max(laid) <= 1000
+
+
+@pytest.mark.parametrize(("op", "algorithm", "window"), [
+    ("all_reduce", "tree", True), ("reduce", "double_tree", True), ("broadcast", "tree", False),
+    ("broadcast", "double_tree", False), ("broadcast", "ring", False), ("reduce", "ring", False),
+])  # fmt: skip
+def test_only_what_sums_along_a_tree_waits_for_its_pieces_under_way(
+    op: str, algorithm: str, window: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Pipeline] = []
+
+    def noted(*values: Any) -> Pipeline:
+        made.append(Pipeline(*values))
+        return made[-1]
+
+    monkeypatch.setattr(library, "Pipeline", noted)
+    request = Request(op, 1 << 10, (0, 1, 2), root=-1 if op == "all_reduce" else 0)
+    Ideal(algorithm).plan(request, Star(3))
+    assert [one.window for one in made] == [window]
 
 
 GRID = [1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 18, 23, 28, 36, 44, 56, 69, 87, 108, 136]

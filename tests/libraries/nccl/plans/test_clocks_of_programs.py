@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from commsim.cluster import NOWHERE, Cluster
+from commsim.libraries.nccl.plans import laid_messages
 from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.plans.idle_clocks import ProgramClock, TreeClock, factor_at
 from commsim.libraries.nccl.plans.laid_messages import (
@@ -17,6 +18,7 @@ from commsim.libraries.nccl.plans.laid_messages import (
     _software,
     has_program,
 )
+from commsim.libraries.nccl.plans.library import Nccl
 from commsim.libraries.nccl.plans.network_sums import chains_over_nodes
 from commsim.libraries.nccl.shapes import Algorithm, Choice, Protocol
 from commsim.libraries.nccl.timing import default_terms, hop_latency, reach_latency
@@ -153,3 +155,22 @@ def test_a_tree_ends_after_its_longest_way_up_and_its_longest_way_down() -> None
     end = clock.ends(np.array(up + down), np.array(scaled), 1000.0)
     assert end(0.0) == 30 + 100 + 1000  # up from 4 and down to it
     assert end(10.0) == (21 + 20) + (5 + 100) + 1000  # up from 3 and down to it
+
+
+@pytest.mark.parametrize(("nodes", "algorithm"), [
+    (1, Algorithm.NVLS), (3, Algorithm.NVLS), (3, Algorithm.CollNetDirect),
+    (3, Algorithm.CollNetChain), (3, Algorithm.NVLSTree),
+])  # fmt: skip
+def test_a_program_has_as_many_messages_for_each_piece_as_its_pieces_are_chosen_for(
+    nodes: int, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, each = Cluster.preset("dgx-h100", nodes=nodes), list[int]()
+    over = Nccl(env={"NCCL_COLLNET_ENABLE": "1"}).group(tuple(range(8 * nodes)), cluster)
+
+    def pieces(count: int) -> int:
+        each.append(count)
+        return 2
+
+    monkeypatch.setattr(laid_messages, "_pieces", pieces)
+    made = laid_messages._shape(over, "all_reduce", choice(algorithm))
+    assert [len(np.unique(made.message))] == [2 * count for count in each]
