@@ -107,7 +107,7 @@ def test_work_without_a_cluster_needs_none_only_if_it_is_timed() -> None:
 
 def test_a_product_without_work_says_no_precision() -> None:
     build = GraphBuilder()
-    build.compute(build.lane(0), 1, name="none")
+    build.compute(build.lane(0), 1, name="none", flops=0.0)
     products = {"none": ["matmul", 1, 1, 1, 1, "tf32"]}
     made = replace(build.build(), meta={"capture": {"products": products}})
     cluster = cs.Cluster.preset("dgx-h100")

@@ -36,6 +36,8 @@ def test_tensors_are_made_and_moved_there(device):
         assert made.pin_memory() is made
         assert torch.ones(3, device="meta").device.type == "meta"
         assert made.to(torch.int64).dtype == torch.int64
+        assert made.to(dtype=torch.float64).dtype == torch.float64
+        assert made.to(device=device).device.type == "cpu"
         assert torch.full((2,), 3, dtype=torch.int64).tolist() == [3, 3]
 
 
