@@ -17,6 +17,8 @@ import numpy as np
 
 from commsim.arrays import Bools, Floats, Ints
 from commsim.collectives import Program, ProgramBuilder
+from commsim.limits import BYTES_PER_MESSAGE, check_size
+from commsim.units import format_size
 
 __all__ = [
     "RingPhase", "RingSchedule", "Segments", "all_gather", "all_reduce", "chunked_all_reduce",
@@ -78,17 +80,30 @@ class RingSchedule(msgspec.Struct, frozen=True, eq=False):
 
 
 def segments(total: int, n: int, element: int) -> Segments:
-    """Return how gloo::allreduce cuts a buffer: at least two segments per member, 1 MiB at most."""
+    """Return how gloo::allreduce cuts a buffer: at least two segments per member, 1 MiB at most.
+
+    Raises:
+        ScenarioError: more segments than the limit of memory allows.
+    """
     most = element * max(1, MAX_SEGMENT // element)
     count = _round_up(max(-(-total // most), 2 * n), n)
+    _check_count(count, n, total)
     return Segments(total, _round_up(-(-total // count), element), count // n)
 
 
 def reduce_segments(total: int, n: int, element: int) -> Segments:
-    """Return how gloo::reduce cuts a buffer."""
+    """Return how gloo::reduce cuts a buffer. Raises as `segments`."""
     most = element * max(1, MAX_SEGMENT // element)
     size = _round_up(max(min(-(-total // (2 * n)), most), 1), element)
-    return Segments(total, size, _round_up(max(-(-total // size), 2 * n), n) // n)
+    count = _round_up(max(-(-total // size), 2 * n), n)
+    _check_count(count, n, total)
+    return Segments(total, size, count // n)
+
+
+def _check_count(count: int, n: int, total: int) -> None:
+    """Refuse more segments than can be held, each of which goes to all members one by one."""
+    told = f"{format_size(total)} by Gloo's ring: {count:,} segments over {n} members"
+    check_size(count * n, BYTES_PER_MESSAGE, told, "Give fewer bytes.")
 
 
 def all_reduce(n: int, total: int, element: int) -> RingSchedule:

@@ -8,7 +8,9 @@ from helpers.share import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commsim import run
 from commsim.collectives import Program, check
+from commsim.errors import ScenarioError
 from commsim.libraries.gloo import programs, rings
 
 MIB = 1 << 20
@@ -222,3 +224,11 @@ def test_rings_rest_for_a_step_between_their_halves() -> None:
 
 def test_of_nothing_every_chunk_has_an_equal_share() -> None:
     assert rings.shares(rings.all_gather(3, 0)).tolist() == [1 / 6] * 6
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce", "reduce_scatter"])
+def test_rings_of_too_many_segments_are_refused_before_they_are_made(op: str) -> None:
+    work = {"op": op, "bytes": "4000TiB", **({"root": 0} if op == "reduce" else {})}
+    scenario = {"cluster": {"preset": "dgx-h100"}, "workload": {"collectives": [work]}}
+    with pytest.raises(ScenarioError, match=r"by Gloo's ring: [\d,]+ segments over 8 members need"):
+        run({**scenario, "library": {"name": "gloo"}}, limit="8GiB")
