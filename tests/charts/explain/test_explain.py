@@ -368,7 +368,7 @@ def test_how_much_can_be_looked_at(
     algorithm: str, more: dict[str, Any], refused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules["commsim.study.explain.explain"]
-    monkeypatch.setattr(module, "walk", lambda made: made)
+    monkeypatch.setattr(module, "walk", lambda made, *_: made)
     monkeypatch.setattr(module, "_refuse_unused", lambda *_: None)
     if not refused:
         explain(algorithm, **more)

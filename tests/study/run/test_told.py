@@ -88,7 +88,7 @@ def test_what_is_loaded_already_is_not_changed() -> None:
     for sets, settings in ((("a=1",), {}), ((), {"cluster": {}})):
         with pytest.raises(ScenarioError, match="is loaded already and cannot be changed"):
             _loaded(ddp, sets, settings)
-    with pytest.raises(ScenarioError, match="a dict or a Scenario, not int"):
+    with pytest.raises(ScenarioError, match="or a dict, not of type int"):
         _loaded(3, (), {})  # type: ignore[arg-type]
 
 
