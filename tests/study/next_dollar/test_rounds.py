@@ -15,7 +15,7 @@ from commsim.study.next_dollar.alternatives import SettingChange
 from commsim.study.next_dollar.next_dollar import _check_prices, _priced, _Search, next_dollar
 from commsim.study.next_dollar.reasons import LinkUses, hurts_words, idle_reason
 from commsim.study.next_dollar.resources import Resource
-from commsim.study.next_dollar.upgrades import ResourceChange, Upgrade
+from commsim.study.next_dollar.upgrades import NextDollar, ResourceChange, Upgrade
 
 STEP = 100.0  # of hundredths, so that a ten-thousandth is a whole number
 WORSE, BETTER = 1 / 1.1, 1.1
@@ -296,3 +296,49 @@ def test_a_price_over_what_it_saves() -> None:
     for other in (priced(None, prices={"nic": 0.5}), priced(25.0, None, prices={"nic": 0.5}),
                   priced(kind="setting", prices={"nic": 0.5})):  # fmt: skip
         assert (other.price_per_hour, other.worth_per_hour) == (None, None)
+
+
+def found_of(*upgrades: Upgrade, cost: Any = (("currency", "EUR"),), gpus: int = 8) -> NextDollar:
+    """What is found of a step of 2 s."""
+    metrics = SimpleNamespace(step_time_s=2.0, cost=None if cost is None else dict(cost))
+    cluster = SimpleNamespace(world_size=gpus) if gpus else None
+    result: Any = SimpleNamespace(metrics=metrics, cluster=cluster, notes=("a note",))
+    return NextDollar("x", result, upgrades, 7)
+
+
+def upgrade(saved: float | None, kind: str = "hardware", **more: Any) -> Upgrade:
+    return Upgrade("nic", "NIC bandwidth", kind, "8 x 50 GB/s", (), saved, **more)
+
+
+@pytest.mark.parametrize(
+    ("saved", "best"), [(0.02, True), (0.0199, False), (None, False), (-1.0, False)]
+)
+def test_the_best_saves_a_hundredth_at_least(saved: float | None, best: bool) -> None:
+    """The first hardware counts: a size or a setting is not bought by itself."""
+    one = upgrade(saved)
+    found = found_of(upgrade(1.0, "size"), upgrade(1.0, "setting"), one, upgrade(1.5))
+    assert found.best is (one if best else None)
+    if not best:
+        assert found.headline == (
+            "A step takes 2 s. Twice as much of any one thing saves less than 1% of it."
+        )
+    assert found_of().best is None
+
+
+def test_the_headline_says_what_to_buy_and_what_it_may_cost() -> None:
+    """A quarter of 2 s; 16 for an hour of eight GPUs."""
+    begin = "A step takes 2 s. NIC bandwidth is worth most: twice 8 x 50 GB/s saves 25.0%"
+    worth = upgrade(0.5, worth_per_hour=16.0)
+    assert found_of(worth).headline == f"{begin}, and may cost 2 EUR per GPU-hour."
+    assert found_of(worth, gpus=0).headline == f"{begin}, and may cost 16 EUR per GPU-hour."
+    assert found_of(worth, cost=None).headline == f"{begin}."
+    assert found_of(worth, cost=()).headline == f"{begin}."
+    assert found_of(upgrade(0.5, saturates=4.0)).headline == (
+        f"{begin}; beyond 4 times there is little more."
+    )
+    said = found_of(worth).to_dict()
+    assert (said["schema"], said["runs"], said["notes"], said["currency"]) == (
+        1, 7, ["a note"], "EUR",
+    )  # fmt: skip
+    assert repr(found_of(worth)) == "NextDollar('x', 1 resources, NIC bandwidth first)"
+    assert repr(found_of()) == "NextDollar('x', 0 resources, nothing saves 1 %)"

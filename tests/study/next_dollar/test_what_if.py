@@ -146,7 +146,8 @@ def test_each_axis_alone_is_a_part_of_the_grid(tmp_path: Path) -> None:
 def test_it_says_what_it_is(found: WhatIfGrid) -> None:
     assert repr(found) == "WhatIfGrid('the scenario', 2 nic x 2 nodes, 4 runs)"
     assert "cluster.scale.nic=0.25" in repr(found.points[0])
-    assert [axis["name"] for axis in found.to_dict()["axes"]] == ["nic", "nodes"]
+    said = found.to_dict()
+    assert (said["schema"], [axis["name"] for axis in said["axes"]]) == (1, ["nic", "nodes"])
 
 
 @pytest.mark.long

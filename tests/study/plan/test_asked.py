@@ -171,6 +171,9 @@ def test_the_answer_has_the_question_and_the_options_by_their_days() -> None:
         "seq_len": 1024, "batch_tokens": 3072, "steps": 2, "stack": "megatron",
     }  # fmt: skip
     assert (made.simulated, made.complete) == (3, True)
+    said = made.to_dict()
+    assert (said["schema"], said["smallest"], said["cheapest"], said["fastest"]) == (1, 2, 2, 2)
+    assert len(said["options"]) == 3
     assert not _plan(asked, told, usual=True, interrupted=True).complete
     told.left = 1
     assert not _plan(asked, told, usual=True, interrupted=False).complete
