@@ -201,3 +201,12 @@ def test_offers_that_differ_by_float_noise_are_the_same() -> None:
     found = fair_rates(flows, np.array([0.3, 0.1]))
     assert found.unfixed == 0
     assert found.rate == pytest.approx([0.1] * 3, rel=1e-15)
+
+
+@pytest.mark.parametrize(("capacity", "rate"), [(64.0, 4.0), (63.0, 63 / 16), (40.0, 2.5)])
+def test_a_link_holds_flows_at_their_caps_if_it_carries_their_bytes(
+    capacity: float, rate: float
+) -> None:
+    """Two flows of 8 bytes at a cap of 4 a second."""
+    flows = Flows(np.arange(3), np.zeros(2, np.int64), np.full(2, 8.0), np.ones(2), np.full(2, 4.0))
+    assert fair_rates(flows, np.array([capacity])).rate.tolist() == [rate, rate]
