@@ -141,8 +141,6 @@ def bench(
     """
     names = list(dict.fromkeys(op_of(_text(name, "op")) for name in _listed(ops)))
     lengths = [_bytes(size) for size in _listed(sizes)]
-    if not names or not lengths:
-        raise ScenarioError(f"no {'size' if names else 'op'} is given to time. Name one at least.")
     check_names(names, dtype)
     section = _section(cluster, library)
     ranks = _ranks(cluster, gpus_per_node)

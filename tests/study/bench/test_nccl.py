@@ -150,8 +150,9 @@ def test_each_op_once_and_one_at_least() -> None:
     assert len(twice) == 1
     with pytest.raises(ScenarioError, match="',' names nothing. Give one name"):
         bench(H100, ",", "1K")
-    with pytest.raises(ScenarioError, match="no size is given to time"):
-        bench(H100, "all_reduce", [])
+    for ops, sizes in (("all_reduce", []), ([], "1K")):
+        with pytest.raises(ScenarioError, match=r"\[\] names nothing"):
+            bench(H100, ops, sizes)
 
 
 def test_rails_without_relaying_gpus_do_not_reach_each_other() -> None:
