@@ -118,8 +118,7 @@ def pass_through(
         return curve, []
     times, come = curve
     now, moved, at = times[0], 0.0, 0
-    idle = all(not usage.times or usage.times[-1] <= now for usage in usages)
-    if idle and len(times) <= 2:
+    if len(times) <= 2 and all(not one.times or one.times[-1] <= now for one in usages):
         return _pass_idle(usages, works, curve)
     services: list[Service] = []
     while moved < _ALL:
@@ -179,8 +178,11 @@ def _room(usages: Sequence[Usage], works: Sequence[float], now: float) -> tuple[
         used, change = usage.at(now)
         left = 1 - used
         if work > 0:  # what needs nothing of a link does not wait for it
-            free = min(free, left / work if left > _SAME else 0.0)
-            until = min(until, change)
+            room = left / work if left > _SAME else 0.0
+            if room < free:
+                free = room
+            if change < until:
+                until = change
     return free, until
 
 

@@ -175,10 +175,12 @@ class Traffic:
 
     def _release(self, number: int, message: int, when: float) -> None:
         program = self._programs[number]
-        program.ready[message] = max(program.ready[message], when)
-        program.waits[message] -= 1
-        if program.waits[message] == 0:
-            self._enter(number, message, program.ready[message])
+        ready, waits = program.ready, program.waits
+        if when > ready[message]:
+            ready[message] = when
+        waits[message] = left = waits[message] - 1
+        if not left:
+            self._enter(number, message, ready[message])
 
     def _enter(self, number: int, message: int, head: float) -> None:
         """Let a message begin to leave its sender, at the sender's pace."""
