@@ -133,6 +133,7 @@ def test_jitter_of_ranks_that_there_are(cluster: cs.Cluster) -> None:
 
 def test_nothing_drawn_is_no_fault(cluster: cs.Cluster) -> None:
     assert not drawn(cluster)
+    assert DrawnFaults().seed == (0, 0)
     assert drawn(cluster, jitter=[{"spread": 0.1}])
     assert drawn(cluster, slow_gpus=[{"rank": 0, "factor": 2}])
     assert drawn(cluster, slow_links=[{"link": "node0/nic0", "left": 0.5}])
