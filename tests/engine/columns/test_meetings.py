@@ -320,6 +320,8 @@ def test_of_several_parts_the_one_that_waits_for_a_member_is_told() -> None:
 
 def test_the_first_member_joins_at_a_stop_as_others_do() -> None:
     s = stopping((10, 0, 1))
+    assert meetings.pass_stops(s, 0)  # it is not there yet
+    assert (s.frame[0].state, s.frame[0].slot, s.row[ROW].joining) == (meetings.JOINING, FIRST, 1)
     s.slot[FIRST].op, s.run[0].now = 4, 60
     assert not meetings.pass_stops(s, 0)
     assert (s.op[4].start, s.slot[FIRST].left, s.frame[0].stop) == (60, 0, 1)
