@@ -36,6 +36,8 @@ PLAN = ["plan", "--model", "llama3-8b", "--tokens", "2T", "--on", "dgx-h100", "-
         (["bench", "all_reduce", "--cluster", LOG], "a cluster file ends in .yaml."),
         ([*PLAN, "--seq-len", "8k"], "'8k': give a whole number of 1 or more, without letters."),
         ([*PLAN, "--seq-len", "many"], "'many': give a whole number of 1 or more.\n"),
+        ([*PLAN, "--seq-len", str(10**15)], "give a whole number from 1 to 1,000,000,000,000."),
+        ([*PLAN, "--seq-len", "9" * 40], "give a whole number from 1 to 1,000,000,000,000."),
         (["run", "1f1b.yml"], "no such file. '1f1b', without .yml, is a scenario that comes with"),
         (["run", LOG], "is no scenario, which is a mapping (name:, cluster:, workload:). Traces"),
     ],

@@ -30,10 +30,12 @@ class Count(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number, or fail as a usage error."""
         text = str(value)
-        if re.fullmatch(r"[+-]?\d{1,18}", text) and self._least <= int(text) <= self._most:
+        digits = re.fullmatch(r"[+-]?\d{1,18}", text)
+        if digits and self._least <= int(text) <= self._most:
             return int(text)
+        too_large = int(text) > self._most if digits else re.fullmatch(r"\+?\d+", text)
         bounds = f"from {self._least:,} to {self._most:,}"
-        if self._most == _MOST:
+        if self._most == _MOST and not too_large:
             bounds = f"of {self._least:,} or more"
         written = ", without letters" if _SHORTENED.fullmatch(text) else ""
         self.fail(f"{text!r}: give a whole number {bounds}{written}.", param, ctx)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import count, product
 from math import prod
 from typing import Any
 
@@ -146,9 +146,9 @@ def combinations(axes: tuple[SweepAxis, ...]) -> list[Settings]:
         ScenarioError: too many points.
     """
     leaders = [axis for axis in axes if not axis.beside]
-    count = prod(len(axis.values) for axis in leaders)
-    if count > _MOST_VALUES:
-        raise ScenarioError(f"{count:,} points are more than a sweep takes ({_MOST_VALUES:,}).")
+    points = prod(len(axis.values) for axis in leaders)
+    if points > _MOST_VALUES:
+        raise ScenarioError(f"{points:,} points are more than a sweep takes ({_MOST_VALUES:,}).")
     found = []
     for places in product(*(range(len(axis.values)) for axis in leaders)):
         at = dict(zip((axis.path for axis in leaders), places, strict=True))
@@ -222,9 +222,10 @@ def _range(found: re.Match[str], whole: str) -> Iterator[str]:
             f"{whole}: the range goes nowhere. Write FIRST..LASTxFACTOR with a factor above"
             " 1, or FIRST..LAST+STEP."
         )
-    for _ in range(_MOST_VALUES):
+    for given in count():
         if value > last * (1 + 1e-9):
             return
+        if given == _MOST_VALUES:
+            raise ScenarioError(f"{whole}: more than {_MOST_VALUES:,} values.")
         yield f"{value:.12g}{unit}"
         value = value * by if grows else value + by
-    raise ScenarioError(f"{whole}: more than {_MOST_VALUES:,} values.")

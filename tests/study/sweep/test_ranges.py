@@ -75,6 +75,9 @@ def test_as_many_points_as_a_sweep_takes_are_made(monkeypatch: pytest.MonkeyPatc
     assert len(combinations(axes_of({"a": [1, 2, 3], "b": [1, 2]}))) == 6
     with pytest.raises(ScenarioError, match="8 points are more than a sweep takes"):
         combinations(axes_of({"a": [1, 2, 3, 4], "b": [1, 2]}))
+    assert len(axis_of("x=1..6").values) == 6
+    with pytest.raises(ScenarioError, match=r"x=1\.\.7: more than 6 values"):
+        axis_of("x=1..7")
 
 
 @pytest.mark.parametrize("count", [0, 1, 500, 501, 1200])
