@@ -127,6 +127,7 @@ def test_a_relaxed_layout_stands_for_its_variants() -> None:
     ("degrees", "hsdp"),
     [
         ({"dp": 16}, "hsdp-8"), ({"dp": 8}, ""), ({"dp": 12}, ""), ({"dp": 16, "tp": 2}, "hsdp-4"),
+        ({"dp": 16, "tp": 4}, "hsdp-2"),
         ({"dp": 16, "tp": 8}, ""), ({"dp": 16, "tp": 16}, ""), ({"dp": 16, "ep": 2}, ""),
         ({"dp": 8, "cp": 2}, "hsdp-8"),
     ],

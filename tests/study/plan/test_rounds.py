@@ -220,16 +220,16 @@ def test_without_runs_the_first_that_has_hope_is_left(searching: Searching) -> N
 
 
 def test_the_next_three_are_begun_with_each_run(searching: Searching) -> None:
-    """Five sizes could be faster than four nodes; the one with the lowest floor is run."""
-    layouts: dict[int, Layouts | None] = {4: [(9, 9)]}
-    layouts |= {nodes: [(nodes - 2.0, 8.5)] for nodes in (5, 6, 7, 8)}
+    """Five sizes could be faster than five nodes; the one with the lowest floor is run."""
+    layouts: dict[int, Layouts | None] = {5: [(9, 9)]}
+    layouts |= {nodes: [(nodes - 2.0, 8.5)] for nodes in (6, 7, 8, 9, 10)}
     found, sizes = searching(layouts | {3: None})
     found._smallest(found._question.kinds[0])
     for one in sizes.values():
         one.begun.clear()
     found._faster()
     assert {nodes: one.begun for nodes, one in sizes.items() if one.begun} == {
-        5: [1], 6: [1, 1], 7: [1, 1, 1], 8: [1, 1, 1, 1],
+        6: [1], 7: [1, 1], 8: [1, 1, 1], 9: [1, 1, 1, 1], 10: [1, 1, 1, 1],
     }  # fmt: skip
 
 
