@@ -163,3 +163,17 @@ def test_worse_parts_are_never_faster(part: str, op: str, preset: str) -> None:
     """One op by one algorithm: of several, a slower link may reorder them and save time."""
     worse = 2.0 if part.endswith("latency") else 0.5
     assert step_time(op, preset, **{part: worse}) >= usual(op, preset) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("left", "milliseconds"), [(1.0, 3.0034), (0.5, 3.0292), (0.3, 3.0033)])
+def test_messages_that_meet_in_another_order_may_save_time(
+    left: float, milliseconds: float
+) -> None:
+    """What the page on flows and messages says of Gloo's reduce: not the slowest NIC is slowest."""
+    data: dict[str, Any] = {
+        "cluster": {"preset": "dgx-1v", "nodes": 3},
+        "library": {"name": "gloo"},
+        "workload": {"collectives": [{"op": "reduce", "bytes": "2073600B", "root": 1}]},
+        "faults": {"slow_links": [{"link": "node0/nic0", "left": left}]},
+    }
+    assert cs.run(data).metrics.step_time_s * 1e3 == pytest.approx(milliseconds, abs=1e-4)
