@@ -123,3 +123,15 @@ def test_rates_that_filling_does_not_decide_are_found_and_said() -> None:
 def test_every_flow_that_is_shared_at_once_has_a_place_for_its_rate() -> None:
     state = engine(sized(8))._state
     assert len(state.rate) >= len(state.member)
+
+
+class Crowded(Ideal):
+    """As many collectives of a group at a time as there are."""
+
+    concurrency = 0
+
+
+def test_a_group_runs_as_many_collectives_at_once_as_its_library_does() -> None:
+    free = [int(engine(sized(8), by)._state.group.free[0]) for by in (Ideal(), Crowded())]
+    assert free[0] == 1
+    assert free[1] < 0
