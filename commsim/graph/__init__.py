@@ -33,6 +33,7 @@ from commsim.graph.table import (
     Phase,
     joined_lanes,
     member_lanes,
+    rank_lanes,
 )
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "merged",
     "moved_to",
     "pack_graph",
+    "rank_lanes",
     "read_arrays",
     "refold",
     "repeated",

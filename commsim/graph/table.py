@@ -252,22 +252,25 @@ class Graph(msgspec.Struct, frozen=True, eq=False):
         return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), ops[order]
 
 
+def rank_lanes(graph: Graph) -> dict[int, int]:
+    """Return {rank: lane}; a rank that does nothing has none, in a folded graph each has one."""
+    if graph.folding is not None:
+        return dict(enumerate(graph.folding.lane_of.tolist()))
+    return {rank: lane for lane, rank in enumerate(graph.lane_rank.tolist())}
+
+
 def member_lanes(graph: Graph) -> list[dict[int, int]]:
     """Return per group {lane: member index}; ranks without a lane are left out.
 
     In a folded graph a lane stands for several members: the first of them is named.
     """
-    if graph.folding is not None:
-        lane_of = dict(enumerate(graph.folding.lane_of.tolist()))
-    else:
-        lane_of = {rank: lane for lane, rank in enumerate(graph.lane_rank.tolist())}
+    lane_of = rank_lanes(graph)
     found: list[dict[int, int]] = []
     for group in graph.groups:
         lanes: dict[int, int] = {}
         for member, rank in enumerate(group.ranks):
-            lane = lane_of.get(rank, -1)
-            if lane >= 0:
-                lanes.setdefault(lane, member)
+            if rank in lane_of:
+                lanes.setdefault(lane_of[rank], member)
         found.append(lanes)
     return found
 

@@ -208,6 +208,11 @@ def _links(
         yield _named(one.link, cluster, where)
         return
     for nic in _chosen(None, one, len(cluster.nics), random, where, "link"):
+        if not len(cluster.fabric.nic_links):
+            raise ScenarioError(
+                f"{where}: the cluster has no fabric, so its NICs have no links to one. Name a link"
+                " inside the node with `link`, or give cluster.fabric."
+            )
         link = cluster.fabric.nic_link(nic)
         yield link, link + 1
 

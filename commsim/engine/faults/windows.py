@@ -4,7 +4,7 @@ Faults that come and go, as extensions of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -50,19 +50,18 @@ class TimedChanges(msgspec.Struct, frozen=True):
 
 
 def in_windows(
-    faults: DrawnFaults, begin: int, lane_of: Ints | None, like: Ints
+    faults: DrawnFaults, begin: int, lane_of: Mapping[int, int], like: Ints
 ) -> list[TimedChanges]:
     """Return extensions for what happens in windows, which count from `begin` ps of the run.
 
-    `lane_of` gives the lane of each rank of a folded graph, `like` the link that each link's
+    `lane_of` gives the lane of each rank that does anything, `like` the link that each link's
     traffic is put on (empty: its own).
     """
     found: list[TimedChanges] = []
     for gpu in faults.slow_gpus:
-        if gpu.start is not None:
-            lane = gpu.rank if lane_of is None else int(lane_of[gpu.rank])
+        if gpu.start is not None and gpu.rank in lane_of:
             window = (begin + gpu.start, begin + gpu.end)
-            found.append(_changes(Target.GPU, (lane,), 1 / gpu.factor, [window]))
+            found.append(_changes(Target.GPU, (lane_of[gpu.rank],), 1 / gpu.factor, [window]))
     for link in faults.slow_links:
         if link.windows is not None:
             ids = tuple(int(like[one]) if len(like) else one for one in link.links)

@@ -28,7 +28,7 @@ from commsim.engine import (
 )
 from commsim.errors import ScenarioError
 from commsim.follow import Follow, followed, unfollowed
-from commsim.graph import Graph, OpKind
+from commsim.graph import Graph, OpKind, rank_lanes
 from commsim.metrics import measured_window
 from commsim.scenario import Scenario
 from commsim.study.run.result import Result
@@ -48,9 +48,8 @@ class Strike(msgspec.Struct, frozen=True):
 
     def in_windows(self, graph: Graph, planner: Planner | None) -> Sequence[Extension]:
         """Return the extensions for what comes and goes."""
-        lanes = None if graph.folding is None else graph.folding.lane_of
         like = np.zeros(0, np.int64) if planner is None else planner.equivalent_links()
-        return in_windows(self.faults, self.begin, lanes, like)
+        return in_windows(self.faults, self.begin, rank_lanes(graph), like)
 
 
 def with_faults(

@@ -130,7 +130,7 @@ def test_changes_come_and_go_from_the_begin_of_what_is_measured() -> None:
         (SlowGpu(2, 4.0, 10, 30), SlowGpu(1, 2.0)),
         (SlowLink((5, 6), 0.25, ((0, 3), (7, 9))), SlowLink((1,), 0.5)),
     )
-    gpu, link = in_windows(faults, 100, None, np.zeros(0, np.int64))
+    gpu, link = in_windows(faults, 100, {1: 1, 2: 2}, np.zeros(0, np.int64))
     assert [(one.after, one.target, one.places, one.left) for one in gpu.changes] == [
         (110, Target.GPU, (2,), 0.25), (20, Target.GPU, (2,), 1.0),
     ]  # fmt: skip
@@ -138,11 +138,12 @@ def test_changes_come_and_go_from_the_begin_of_what_is_measured() -> None:
         (100, Target.LINK, (5, 6), 0.25), (3, Target.LINK, (5, 6), 1.0),
         (4, Target.LINK, (5, 6), 0.25), (2, Target.LINK, (5, 6), 1.0),
     ]  # fmt: skip
-    lanes, like = np.array([0, 0, 1]), np.array([0, 1, 2, 3, 4, 4, 3])
+    lanes, like = {0: 0, 1: 0, 2: 1}, np.array([0, 1, 2, 3, 4, 4, 3])
     gpu, link = in_windows(faults, 0, lanes, like)
     assert {one.places for one in gpu.changes} == {(1,)}
     assert {one.places for one in link.changes} == {(4, 3)}
-    assert in_windows(DrawnFaults(), 0, None, like) == []
+    assert in_windows(DrawnFaults(), 0, lanes, like) == []
+    assert in_windows(DrawnFaults((SlowGpu(3, 4.0, 10, 30),)), 0, lanes, like) == []
 
 
 def test_jitter_is_drawn_from_a_stream_of_its_own() -> None:

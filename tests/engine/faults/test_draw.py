@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import commsim as cs
+from commsim.cluster import cluster_from
 from commsim.engine import FaultsSection, draw_dead, draw_faults
 from commsim.engine.faults.draw import DrawnFaults
 from commsim.errors import ScenarioError
@@ -120,6 +121,18 @@ def test_links_by_what_they_are_called(cluster: cs.Cluster) -> None:
         links(link="node0/nic0", count=1)
     with pytest.raises(ScenarioError, match="did you mean 'node0/nic0'|node0/nic0"):
         links(link="node0/nix0")
+
+
+def test_a_node_without_a_fabric_has_no_links_to_one() -> None:
+    node = {
+        "gpu": {"count": 2, "spec": "A100-SXM4-80GB"},
+        "nic": {"count": 1, "bandwidth": "200Gbps"},
+    }
+    alone = cluster_from({"node": node}, "t")
+    for one in ({"count": 1}, {"share": 1.0}):
+        with pytest.raises(ScenarioError, match=r"slow_links\.0: the cluster has no fabric"):
+            drawn(alone, slow_links=[{"left": 0.5, **one}])
+    assert drawn(alone, slow_links=[{"link": "node0/nic0", "left": 0.5}])
 
 
 def test_jitter_of_ranks_that_there_are(cluster: cs.Cluster) -> None:

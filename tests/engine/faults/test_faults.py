@@ -233,3 +233,15 @@ def test_a_gpu_that_is_slow_for_a_while_makes_up_for_nothing() -> None:
     assert step(scenario) == pytest.approx(4e-3)
     assert step(scenario, slow_gpus=[slow]) == pytest.approx(5e-3)
     assert step(scenario, slow_gpus=[slow | {"end": "99ms"}]) == pytest.approx(7e-3)
+
+
+def test_a_rank_that_is_slow_for_a_while_is_that_rank_whoever_else_idles() -> None:
+    """Only ranks 3 and 5 do anything: their lanes are the first and the second."""
+    scenario: dict[str, Any] = {
+        "cluster": {"preset": "dgx-h100"},
+        "workload": {"program": {"ranks": {3: [{"compute": "4ms"}], 5: [{"compute": "1ms"}]}}},
+    }
+    slow = {"factor": 2, "start": "0s", "end": "99ms"}
+    for rank, milliseconds in ((0, 4), (1, 4), (3, 8), (5, 4), (7, 4)):
+        took = step(scenario, slow_gpus=[slow | {"rank": rank}])
+        assert took == pytest.approx(milliseconds * 1e-3)
