@@ -16,8 +16,8 @@ from commsim.cli.main import call
 SCENARIO = (ROOT / "scenarios" / "1f1b.yaml").read_text(encoding="utf-8")
 
 ODD = {
-    "bench all_reduce --algo ,": "',' names nothing",
-    "bench , -e 8": "',' names nothing",
+    "bench all_reduce --algo ,": "',' names no algo",
+    "bench , -e 8": "',' names no op",
     "bench all_reduce -b 1e400": "'1e400' is not a whole number of bytes",
     f"bench all_reduce -b {'9' * 400}": "999... is not a whole number of bytes",
     "explain ring -n 100000": "-n 100000: too many ranks to be looked at. Give at most 128.",

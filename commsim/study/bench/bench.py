@@ -139,16 +139,18 @@ def bench(
     Raises:
         ScenarioError: an unknown op, algorithm, library or type, or nothing to time.
     """
-    names = list(dict.fromkeys(op_of(_text(name, "op")) for name in _listed(ops)))
-    lengths = [_bytes(size) for size in _listed(sizes)]
+    names = list(dict.fromkeys(op_of(_text(name, "op")) for name in _listed(ops, "op")))
+    lengths = [_bytes(size) for size in _listed(sizes, "size")]
     check_names(names, dtype)
     section = _section(cluster, library)
     ranks = _ranks(cluster, gpus_per_node)
-    files = all(is_msccl_file(name) for name in _listed(algo))
+    files = all(is_msccl_file(name) for name in _listed(algo, "algo"))
     backend = _backend(
         cluster, ranks, section, network=network, dtype=dtype, files=files, follow=follow
     )
-    names_of = {op: backend.algorithms(op, _listed(algo), _listed(proto)) for op in names}
+    names_of = {
+        op: backend.algorithms(op, _listed(algo, "algo"), _listed(proto, "proto")) for op in names
+    }
     rows: list[BenchRow] = []
     crossovers: list[Crossover] = []
     choices: list[Crossover] = []
@@ -348,14 +350,14 @@ def _ranks(cluster: Cluster, gpus_per_node: int | None) -> list[int]:
     return ranks
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: Any, what: str) -> list[Any]:
     """Return "a,b" or one value or several as a list."""
     if isinstance(values, str):
         found = [word.strip() for word in values.split(",") if word.strip()]
     else:
         found = list(values) if isinstance(values, Iterable) else [values]
     if not found:
-        raise ScenarioError(f"{values!r} names nothing. Give one name or several, with commas.")
+        raise ScenarioError(f"{values!r} names no {what}. Give one or several, with commas.")
     return found
 
 

@@ -13,7 +13,7 @@ from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
 from commsim.libraries import LibrarySection
 from commsim.study.bench import bench
-from commsim.study.bench.bench import _bytes, _listed, _ranks, _section, _shapes, bench_seconds
+from commsim.study.bench.bench import _bytes, _ranks, _section, _shapes, bench_seconds
 from commsim.units import MOST_BYTES
 
 TWO = Cluster.preset("dgx-h100", nodes=2)
@@ -66,14 +66,6 @@ def test_sizes_that_can_be_asked_for(size: Any) -> None:
 def test_sizes_that_cannot(size: Any, told: str) -> None:
     with pytest.raises(ScenarioError, match=told):
         _bytes(size)
-
-
-def test_one_or_several() -> None:
-    assert _listed("a, b,,c ") == ["a", "b", "c"]
-    assert _listed(("a", 1)) == ["a", 1]
-    assert _listed(5) == [5]
-    with pytest.raises(ScenarioError, match="names nothing"):
-        _listed(" , ")
 
 
 def test_shapes_are_in_order_once_each_and_not_empty() -> None:

@@ -148,11 +148,8 @@ def test_what_is_refused(how: dict[str, Any], words: str) -> None:
 def test_each_op_once_and_one_at_least() -> None:
     twice = bench(H100, "all_reduce,all_reduce", "1K").results
     assert len(twice) == 1
-    with pytest.raises(ScenarioError, match="',' names nothing. Give one name"):
+    with pytest.raises(ScenarioError, match="',' names no op. Give one or several"):
         bench(H100, ",", "1K")
-    for ops, sizes in (("all_reduce", []), ([], "1K")):
-        with pytest.raises(ScenarioError, match=r"\[\] names nothing"):
-            bench(H100, ops, sizes)
 
 
 def test_rails_without_relaying_gpus_do_not_reach_each_other() -> None:
