@@ -166,7 +166,7 @@ def _against_others(rank: int, steps: Mapping[int, Sequence[StepPace]]) -> Any:
             others = [
                 other[place].kernels[name][1]
                 for at, other in steps.items()
-                if at != rank and other[place].kernels.get(name, (0, 0))[0] == count
+                if at != rank and other[place].kernels.get(name, (0,))[0] == count
             ]
             if others:
                 own += spent

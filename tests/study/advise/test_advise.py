@@ -328,6 +328,25 @@ def test_the_layout_of_the_scenario_is_simulated_however_far_behind_it_is() -> N
     assert advice.given.metrics.step_time_s == pytest.approx(whole, rel=1e-9)
 
 
+def test_every_division_of_the_gpus_is_bounded_and_counted() -> None:
+    """Two GPUs: two replicas, two stages, or layers cut across; sequences are too short to cut."""
+    begun: list[Any] = []
+
+    class Progress:
+        def begin(self, what: str, total: int | None) -> None:
+            begun.append([what, total, 0])
+
+        def tick(self) -> None:
+            begun[-1][2] += 1
+
+    given = scenario(box("40GB", gpus=2), {**MEDIUM, "layers": 2, "seq_len": 256}, 2)
+    advise(given, top=1, executor="serial", progress=Progress())
+    assert begun[0] == ["bounding", 3, 3]
+    assert [one[0] for one in begun[1:]] == [
+        "simulating", "running the best layout whole", "running the best on other software",
+    ]  # fmt: skip
+
+
 def test_only_training_can_be_advised() -> None:
     with pytest.raises(ScenarioError, match=r"workload\.pipeline: advise is about training"):
         advise("1f1b")

@@ -132,3 +132,19 @@ def test_what_grows_shorter_is_not_below_nothing() -> None:
     assert found.collectives == (use("x", 8, 43, 2.5, 0.0, 0.0), uses[1][1])
     rates = carried({"mfu": None}, {"mfu": 0.5}, 1.0, 2.0), carried({"mfu": 0.5}, {}, 1.0, 2.0)
     assert [one.mfu for one in rates] == [None, None]
+
+
+def test_ranks_alike_are_built_and_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen replicas are one rank, two stages of eight are two."""
+    module, ranks = sys.modules["commsim.study.advise.simulate"], list[int]()
+    fold = module.folded
+
+    def folded(graph: Any, *rest: Any, **more: Any) -> Any:
+        ranks.append(len(graph.multiplicity))
+        return fold(graph, *rest, **more)
+
+    monkeypatch.setattr(module, "folded", folded)
+    worker = Worker(scenario(batch={"global": 16, "micro": 1}))
+    for degrees in (Degrees(16, 1, 1, 1, 1), Degrees(8, 1, 2, 1, 1)):
+        worker.run(Candidate(degrees, "1f1b", 1, 1, "none", "ddp"))
+    assert ranks == [1, 2]

@@ -63,6 +63,13 @@ def test_crossovers_separate_the_fastest() -> None:
         assert best[below] != best[above]
 
 
+@pytest.mark.parametrize("op", ["all_to_all", "send_recv"])
+def test_between_pairs_there_is_one_way_and_it_is_the_chosen_one(op: str) -> None:
+    for asked in ("auto", "all"):
+        (row,) = bench(H100, op, [2**20], algo=asked).results
+        assert (row.algo, row.proto, row.chosen) == ("pairwise", None, True)
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
 def test_never_below_the_bound(op: str) -> None:
     for row in bench(H100, op, SIZES[4:], algo="all").results:

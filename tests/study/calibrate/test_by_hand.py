@@ -15,9 +15,10 @@ from commsim.libraries import LibrarySection
 from commsim.libraries.nccl import usual_launch
 from commsim.study.calibrate.check import _bands, _expected
 from commsim.study.calibrate.faults import Fault, _faults, diagnose
-from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, _laid, _placed
+from commsim.study.calibrate.predicted import BenchedMachine, MeasuredTable, _laid, _placed, _table
 from commsim.study.calibrate.training import _against_others, _alike, _error, _fit, _launch, _notes
 from commsim.traces.formats import NcclTests
+from commsim.traces.formats.nccl_tests.table import BenchedRow, BenchedTiming
 
 MIB = 2**20
 
@@ -237,6 +238,24 @@ def test_ranks_and_nodes_of_a_log(
 def test_ranks_and_nodes_that_a_log_cannot_have(ranks: int, on: Any, told: str) -> None:
     with pytest.raises(TraceError, match=told):
         _placed(log(ranks, 0), on)
+
+
+def test_rows_without_a_time_or_a_byte_are_left_out() -> None:
+    """Ranks gather multiples of 16 bytes each: of 64 over eight ranks nothing is left."""
+
+    def row(size: int, us: float) -> Any:
+        return BenchedRow(
+            size, size // 4, "float", "none", -1, BenchedTiming(us, 1.0, 1.0, 0), None
+        )
+
+    rows = row(64, 9.0), row(128, 0.0), row(256, 5.0)
+    read = NcclTests("all_gather", rows, (), "2.20", "a/x.log", ranks=8)
+    found = _table(read, (2, 4))
+    assert found.sizes == (256,)
+    assert found.seconds == pytest.approx([5e-6])
+    assert (found.name, found.nodes, found.per_node) == ("x.log: all_gather", 2, 4)
+    with pytest.raises(TraceError, match="has no row to go by"):
+        _table(replace(read, rows=read.rows[:2]), (2, 4))
 
 
 def test_a_table_as_it_is_kept_in_a_cluster_file() -> None:

@@ -157,6 +157,10 @@ def test_which_numbers_of_a_file_have_names() -> None:
     for name in ("global", "dp", "flag"):
         with pytest.raises(ScenarioError, match="nothing that can be varied"):
             axes_for(loaded, None, data, [name])
+    for numbers, told in (({"a": {"b": 1, "c": 2.5}}, "b, c; or any"), ({}, "no numbers; or any")):
+        bare = scenario_from({"workload": {"collectives": [{"op": "barrier"}]}}, "x")
+        with pytest.raises(ScenarioError, match=f"Known: {told}"):
+            axes_for(bare, None, numbers, ["flag"])
 
 
 @pytest.mark.parametrize(("ops", "points", "where"), [

@@ -304,6 +304,7 @@ def test_sizes_go_by_quarters_and_by_whole_racks():
         (lambda: node_kinds(["dgx-h10"]), "Did you mean 'dgx-h100'"),
         (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100"), "give a deadline"),
         (lambda: plan("llama3-8b", tokens=1e12, on="dgx-h100", days=1, budget=-1), "above zero"),
+        (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, budget=0), "--budget 0: give"),
         (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, budget=1e400), "finite"),
         (lambda: plan("llama3-8b", tokens=1, on="dgx-h100", days=1, runs=0), "--runs 0: give 1"),
         (

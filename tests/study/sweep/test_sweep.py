@@ -274,6 +274,15 @@ def test_a_section_that_varies_nothing_names_its_setting(section: object) -> Non
         cs.sweep({**SMALL, "sweep": section}, executor="serial")
 
 
+def test_what_is_asked_for_goes_before_the_section() -> None:
+    given = {**SMALL, "sweep": {"vary": {BYTES: ["1MiB", "2MiB"]}}}
+    asked = cs.sweep(given, {BYTES: ["3MiB"]}, executor="serial")
+    assert asked.settings == (((BYTES, "3MiB"),),)
+    assert len(cs.sweep(given, executor="serial").settings) == 2
+    with pytest.raises(cs.ScenarioError, match="vary"):
+        cs.sweep(SMALL, executor="serial")
+
+
 def test_values_of_numpy_are_varied_and_others_refused() -> None:
     found = cs.sweep(SMALL, {"cluster.nodes": list(np.array([1, 2]))}, executor="serial")
     assert [settings[0][1] for settings in found.settings] == ["1", "2"]

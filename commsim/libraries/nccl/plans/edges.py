@@ -72,7 +72,7 @@ class CommunicatorEdges:
 
     def along(self, graph: str, source: Ints, target: Ints, channel: int) -> Connections:
         """Return connections of one channel of a graph ("ring", "tree"), by its NICs."""
-        sides = (1, 0) if graph == "ring" else (-1, -1)
+        sides = (1, 0) if graph == "ring" else (None, None)
         channels = np.full(len(source), channel)
         return self._named(graph, source, target, channels, 0.0, leave=sides[0], enter=sides[1])
 
@@ -168,7 +168,9 @@ class CommunicatorEdges:
 
     def _tree(self, channels: int) -> Connections:
         """Return both directions of every tree edge: sums go up, results come down."""
-        return self._named("tree", *self._tree_edges(channels), 1 / channels, leave=-1, enter=-1)
+        return self._named(
+            "tree", *self._tree_edges(channels), 1 / channels, leave=None, enter=None
+        )
 
     def _tree_edges(self, channels: int) -> tuple[Whole, Whole, Whole]:
         """Return source, target and channel: what is left here, of millions of edges, is let go."""
@@ -187,10 +189,10 @@ class CommunicatorEdges:
         channel: Ints,
         share: float,
         *,
-        leave: int,
-        enter: int,
+        leave: int | None,
+        enter: int | None,
     ) -> Connections:
-        """Return connections by the NICs that a graph's channels use; -1: the end that is the
+        """Return connections by the NICs that a graph's channels use; None: the end that is the
         rank's own.
         """
         nets = self.comm.nets.get(graph)
@@ -214,8 +216,8 @@ class CommunicatorEdges:
         found.relay[cross[near]] = relay[near]
         return found
 
-    def _side(self, relays: Ints, channel: Ints, node: Ints, rank: Ints, side: int) -> Ints:
-        if side >= 0:
+    def _side(self, relays: Ints, channel: Ints, node: Ints, rank: Ints, side: int | None) -> Ints:
+        if side is not None:
             return np.full(len(rank), side)
         second: Ints = (relays[channel, node, 0] != rank) & (relays[channel, node, 1] == rank)
         return second.astype(np.int64)
