@@ -61,7 +61,8 @@ class ManyFlows(Generic[F]):
         self.flows: list[F | None] = []
         self._log = log
         self._sharers = Sharers(capacity)
-        none, whole = np.zeros(0), np.zeros(0, np.int64)
+        none = np.zeros(0)
+        whole = none.astype(np.int64)
         self._left, self._goal, self._rate, self._unit = none, none, none, none
         self._settled, self._wake, self._turn = whole, whole, whole
         self._template, self._op = whole, whole

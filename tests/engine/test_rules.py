@@ -16,7 +16,7 @@ from commsim.engine import Engine, simulate
 from commsim.errors import DeadlockError, ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.libraries import Ideal, Plan, Recorded, Request
-from commsim.libraries.plan import PlanPhase
+from commsim.libraries.plan import PlanPart, PlanPhase, Start
 from commsim.timeline import Cause, Timeline
 
 MS = 10**9
@@ -140,6 +140,29 @@ def test_whom_data_reaches_at_the_end_starts_there() -> None:
     timeline = simulate(build.build(), Star(3), library=Reached("ring"))
     assert timeline.start[2] == timeline.end[2] - 1
     assert timeline.end[2] == timeline.end.max()
+
+
+class Leaving(Ideal):
+    """Two phases of 100 and 200 ps over links of 1 byte per ps; members leave at given times."""
+
+    def __init__(self, *leaves: int) -> None:
+        super().__init__("ring")
+        self.leaves = np.array(leaves)
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        one, link = np.ones(1), np.zeros(1, np.int64)
+        phases = (PlanPhase(100, link, 100 * one, one, 10, 5), PlanPhase(200, link, 200 * one, one))
+        return Plan((PlanPart(phases, np.zeros(3, np.int64), self.leaves),), Start.ALL, 3)
+
+
+@pytest.mark.parametrize("early", [10, 11, 60, 109, 115, 116, 215, 314])
+def test_members_leave_at_their_times_in_any_phase(early: int) -> None:
+    """The data moves from 10 to 110 ps and from 115 to 315."""
+    build, world = lanes(3)
+    for lane in range(3):
+        build.collective(lane, world, "broadcast", 300, stream="compute", root=0)
+    found = simulate(build.build(), Star(3, 1e12), library=Leaving(early, 315, 315))
+    assert found.end.tolist() == [early, 315, 315]
 
 
 def test_a_broadcast_of_nothing_waits_for_whom_it_reaches_last() -> None:

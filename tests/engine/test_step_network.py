@@ -154,6 +154,16 @@ def test_members_that_come_at_once_start_before_they_end(op: str, late: int | No
             assert (found.start[spans] == found.arrive[spans]).all()
 
 
+def test_of_nothing_sent_nothing_has_arrived() -> None:
+    env, star = Clock(), Star(2, 1e9, 0)
+    network = StepNetwork(env, star.links, Recorder(GraphBuilder().build()))
+    assert network.share_arrived() == 0.0
+    network.start(phase(0, 1e6)).reach(1.0)
+    assert network.share_arrived() == 0.0
+    env.run()
+    assert network.share_arrived() == 1.0
+
+
 def test_messages_that_have_arrived_count_as_work_done() -> None:
     """Of two all-reduces at once, which are all that there is to do."""
     cluster = Cluster.preset("dgx-h100")

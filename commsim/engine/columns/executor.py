@@ -287,8 +287,6 @@ class ColumnsEngine:
         members = [list(lanes.values()) for lanes in member_lanes(self.graph)]
         found: dict[tuple[int, int], Met] = {}
         for at in np.flatnonzero(state.row.met & ~state.row.ended.astype(bool)).tolist():
-            if at >= rows + len(self.graph.messages):
-                break
             row = state.row[at]
             expected = members[row.group] if at < rows else [0, 1]
             ops = state.slot.op[row.first : row.first + row.count].tolist()

@@ -254,7 +254,9 @@ def find_component(s: State) -> int:
         phase = s.phase[s.flow[s.member[done]].phase]
         for entry in range(phase.first, phase.first + phase.loads):
             link = s.link[s.load[entry].link]
-            place = link.head if link.users > 1 else -1
+            if link.users < 2:
+                continue
+            place = link.head
             while place >= 0:
                 other = s.place[place].flow
                 if not s.flow[other].touched:

@@ -197,12 +197,11 @@ def share_again(s: Shares, fresh: Sequence[int], changed: Sequence[int]) -> list
     capacity, key, start, users = s.capacity, s.key, s.start, s.users
     flows, weight, grant = s.flow, s.weight, s.grant
     links = len(capacity)
-    touched = [0 for _ in range(0)]  # of ints, for the compiler
-    heap = [(0.0, 0) for _ in range(0)]
-    several = [0 for _ in range(0)]
+    touched = list(fresh)
+    several = touched[:0]  # empty, and of ints for the compiler
+    heap = [(INF, link) for link in several]
     for flow in fresh:
         s.state[flow], grant[flow] = WAITING, INF
-        touched.append(flow)
     for link in changed:
         unsettle(s, link, touched)
     ask(s, heap, changed, 0.0)

@@ -10,7 +10,8 @@ from helpers.star import Star
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster, Route
-from commsim.engine.columns import layout
+from commsim.engine import streams
+from commsim.engine.columns import layout, state
 from commsim.engine.columns.state import (
     BATCHED,
     COMPUTES,
@@ -216,3 +217,12 @@ def test_changes_come_one_after_another_and_those_of_one_instant_together() -> N
         (0, 1.0, -1, 2, -1, 0),
     ]  # fmt: skip
     assert layout.fill_changes([])[1] == []
+
+
+def test_every_fact_of_an_op_is_a_bit_of_its_own_and_the_same_one_in_both_executors() -> None:
+    shared = ["DEPENDS", "RELEASES", "BATCHED", "WORKS", "COMPUTES"]
+    bits = [getattr(state, name) for name in shared]
+    assert [getattr(streams, name) for name in shared] == bits
+    bits += [state.ON_GPU, state.IN_MEMORY, state.IN_GROUP, state.RECEIVES]
+    assert [int(bit).bit_count() for bit in bits] == [1] * 9
+    assert len(set(bits)) == 9

@@ -62,6 +62,25 @@ def test_ends_come_by_time_then_as_their_flows_began(seed: int) -> None:
     assert (s.run[0].wake_count, s.run[0].full) == (0, 0)
 
 
+def test_an_end_that_comes_before_all_others_of_a_table_that_it_fills_is_the_first() -> None:
+    s = run_tables(wake=2)
+    ending(s, 0, 10, 1)
+    ending(s, 1, 5, 2)
+    assert [(int(one.when), int(one.flow)) for one in s.wake] == [(5, 1), (10, 0)]
+
+
+@pytest.mark.parametrize(("room", "stale", "full"), [
+    (4, 2, 0), (4, 1, FULL_TABLE), (8, 4, 0), (8, 3, FULL_TABLE), (8, 0, FULL_TABLE), (1, 1, 0),
+])  # fmt: skip
+def test_at_most_half_of_a_full_queue_may_stand(room: int, stale: int, full: int) -> None:
+    s = run_tables(wake=room, flow=room + 1)
+    for at in range(room):
+        ending(s, at, 10 + at, at)
+    s.flow.active[:stale] = 0
+    ending(s, room, 100, room)
+    assert (s.run[0].full, s.run[0].wake_count) == (full, room - stale + (0 if full else 1))
+
+
 def test_an_end_stands_while_its_flow_is_the_same_and_ends_then() -> None:
     s = run_tables()
     ending(s, 3, 50, 7)

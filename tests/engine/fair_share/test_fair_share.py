@@ -165,6 +165,19 @@ def test_a_link_is_full_and_shares_are_the_same_up_to_float_noise(short: float, 
     assert limits_of(capped, capacity, even).tolist() == [0, AT_CAP if limit == 0 else UNKNOWN]
 
 
+@pytest.mark.parametrize(
+    ("cap", "rate", "limit"),
+    [
+        (0.5, 0.5, AT_CAP), (0.5, 0.5 * (1 - 1e-12), AT_CAP), (0.5, 0.5 * (1 - 1e-11), 0),
+        (0.6, 0.5, 0), (INF, 0.5, 0), (0.0, 0.0, AT_CAP),
+    ],
+)  # fmt: skip
+def test_a_flow_is_at_its_cap_up_to_float_noise(cap: float, rate: float, limit: int) -> None:
+    """Also if its link is full; what may have nothing is at its cap."""
+    flows = flows_on([0], caps=[cap])
+    assert limits_of(flows, np.array([max(rate, 1e-3)]), np.array([rate])).tolist() == [limit]
+
+
 def test_shares_are_those_of_connections() -> None:
     """Three connections have 3/4 of the link, one has 1/4: the same share."""
     flows = flows_on([0], [0], conns=[3.0, 1.0], caps=[INF, INF])

@@ -101,6 +101,17 @@ def test_a_cap_holds_a_flow_back_below_its_links() -> None:
     assert list(shared.columns.holds) == [1, 0]
     shared.remove(capped)
     assert shared.share_again()[1].tolist() == [6.0]
+    shared.remove(other)
+    assert list(shared.columns.holds) == [0, 0]
+
+
+def test_without_links_flows_have_their_caps() -> None:
+    shared = Sharers(np.zeros(0))
+    for cap in (3.0, 2.0):
+        shared.add([], [], cap)
+    found, shares = shared.share_again()
+    assert (found.tolist(), shares.tolist()) == ([0, 1], [3.0, 2.0])
+    assert [shared.limit_of(flow) for flow in (0, 1)] == [AT_CAP, AT_CAP]
 
 
 def test_a_share_that_changes_lets_others_of_its_links_wait_and_one_that_does_not_none() -> None:

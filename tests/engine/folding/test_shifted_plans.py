@@ -9,8 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from commsim.cluster import Cluster
+from commsim.cluster.shifts import Shifts
+from commsim.engine.folding.folding import _exits
+from commsim.engine.folding.refinement import entries_of
 from commsim.engine.folding.shifted_plans import OrbitPlans, ShiftedPlans, _first_equal
-from commsim.libraries import Ideal, Library, Plan, Request
+from commsim.libraries import Ideal, Library, Plan, PlanPart, Request, Start
 from commsim.libraries.nccl import Nccl
 
 FABRIC = {"kind": "rail_optimized", "nodes_per_leaf": 4}
@@ -196,3 +199,40 @@ def test_groups_whose_plans_cannot_be_shifted_have_each_their_own(
     found = ShiftedPlans(cluster, make).plans(Request("all_reduce", 1 << 20, ()), rows)
     names = [found.templates[at].algorithm for at in found.of.tolist()]
     assert names == [str(tuple(row)) for row in rows.tolist()]
+
+
+class OverSwitch(Ideal):
+    """Plans whose first link is one between switches of a torus."""
+
+    def plan(self, request: Request, cluster: Cluster | None) -> Plan:
+        assert cluster is not None
+        plan = super().plan(request, cluster)
+        part = plan.parts[0]
+        link = part.phases[0].link.copy()
+        link[-1] = len(cluster.links) - 1
+        phases = (replace(part.phases[0], link=link), *part.phases[1:])
+        return replace(plan, parts=(replace(part, phases=phases), *plan.parts[1:]))
+
+
+def test_a_plan_within_a_node_that_uses_a_switch_is_made_for_each_node() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=8, fabric={"kind": "torus", "dims": [2, 4]})
+    assert Shifts(cluster).pods_differ
+    made, shifted, count = made_and_shifted(cluster, OverSwitch(), "all_reduce", NODES[:8])
+    held_equal(made, shifted)
+    assert count == 9  # one to find that it cannot be shifted
+
+
+@pytest.mark.parametrize("differs", ["joins", "leaves"])
+def test_plans_that_differ_in_a_later_part_alone_have_other_exits(differs: str) -> None:
+    """Of the first two plans only the second part is unlike; the third has one part, as both."""
+    none, times = np.zeros(2, np.int64), np.array([0, 5])
+    one = PlanPart((), none, none)
+    plans = [
+        Plan(parts, Start.ALL, 2)
+        for parts in ((one, one), (one, replace(one, **{differs: times})), (one,))
+    ]
+    found = _exits(OrbitPlans(tuple(plans), np.array([0, 1, 2, 1]), entries_of(())))
+    assert found.shape == (4, 2)
+    assert (found[0] == found[2]).all()
+    assert (found[1] == found[3]).all()
+    assert (found[0] == found[1]).tolist() == [True, False]
