@@ -2,6 +2,7 @@
 Random scenarios and damaged inputs by the thousand, in several processes: what the long tests try.
 
     python benchmarks/random_work.py scenarios 0 20000 --jobs 4
+    python benchmarks/random_work.py rare 0 3000 --jobs 4       # what those leave out
     python benchmarks/random_work.py inputs 0 30000 --jobs 4    # of each kind: over a million
 
 FIRST and LAST are seeds, LAST left out. A scenario is on up to 16 GPUs and must break no rule of
@@ -23,12 +24,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers import fuzz_inputs, rule_checks
+from helpers.rare_scenarios import rare_scenario
 
 os.environ["PYTHONPATH"] = sys.path[0]  # for processes that what is tried starts
 CHUNK = 20  # seeds at a time: what a process takes
@@ -57,6 +60,12 @@ def scenarios(seeds: range) -> Tried:
     return sum((_tried(str(seed), rule_checks.check, seed, 16) for seed in seeds), Tried())
 
 
+def rare(seeds: range) -> Tried:
+    """Run the rare scenario of each seed."""
+    check = partial(rule_checks.check, draw=rare_scenario)
+    return sum((_tried(str(seed), check, seed, 16) for seed in seeds), Tried())
+
+
 def inputs(seeds: range) -> Tried:
     """Read a damaged input of each kind for each seed."""
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +80,7 @@ def inputs(seeds: range) -> Tried:
         )
 
 
-WORK = {"scenarios": scenarios, "inputs": inputs}
+WORK = {"scenarios": scenarios, "rare": rare, "inputs": inputs}
 
 
 def _tried(name: str, check: Callable[..., bool], *given: object) -> Tried:

@@ -266,16 +266,22 @@ def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -
     `flat`: only the optimizer needs them, so that any will do if the generation is unknown.
 
     Raises:
-        ScenarioError: nothing is known of its generation.
+        ScenarioError: nothing is known of its generation, or of a part that kernels are bound by.
     """
     file, generation = read_constants(), generation_of(gpu)
-    if generation is None and flat:
-        return next(iter(file.generations.values()))
-    if generation is None:
+    if generation is None and not flat:
         raise ScenarioError(
             f"{where}: how fast a {gpu.name} computes is not known here. Give compute.efficiency,"
             " the share of its peak that layers reach, or measured times."
         )
+    for part in ("memory_bandwidth",) if flat else ("memory_bandwidth", "sm_count"):
+        if not getattr(gpu, part):
+            raise ScenarioError(
+                f"{where}: how fast a {gpu.name} computes depends on its {part}, which is not"
+                f" given. Give gpu.{part} in the cluster."
+            )
+    if generation is None:
+        return next(iter(file.generations.values()))
     return file.generations[generation]
 
 

@@ -84,7 +84,9 @@ class KernelModel(msgspec.Struct, frozen=True):
             efficiency = min(1.0, constants.fp8_efficiency * recipe_share(self.recipe.name))
         machine, work = self.machine(wide=not quantised), NOTHING
         for op in products:
-            seconds = _cached_seconds(op, machine, efficiency, self.width)
+            seconds = 0.0  # with an efficiency only FLOPs count, also on a GPU of unknown SMs
+            if self.efficiency is None:
+                seconds = _cached_seconds(op, machine, efficiency, self.width)
             work += GpuWork(seconds, matmul_flops(op), matmul_bytes(op, self.width))
         return work
 

@@ -17,6 +17,11 @@ def test_sound_work_is_counted(scripts: Any, capsys: pytest.CaptureFixture[str])
     assert "0 failed" in told
 
 
+def test_rare_work_is_counted(scripts: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scripts("random_work").main(["rare", "0", "2"]) == 0
+    assert "2 rare, seeds 0 to 1:" in capsys.readouterr().out
+
+
 def test_a_fault_in_a_reader_is_found(
     scripts: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import commsim as cs
 from commsim.engine import Planner
 from commsim.graph import OpKind
 from commsim.libraries import Start
-from commsim.metrics import PARTS, critical_path, measured_window
+from commsim.metrics import PARTS, bound, critical_path, measured_window
+from commsim.study.run.guard import in_network
 from commsim.timeline import Timeline
 from helpers.bytes_moved import lost_bytes
 from helpers.link_use import ps_over
@@ -97,7 +99,8 @@ def _arrivals(timeline: Timeline) -> Iterator[Broken]:
 
 
 def _meetings(result: cs.Result) -> Iterator[Broken]:
-    """A collective begins when its plan says so; bytes move between the arrivals and ends of it."""
+    """A collective begins when its plan says so, and takes its bound at least, from when all that
+    it waits for are there; its bytes move between the arrivals and ends of it."""
     timeline, graph = result.timeline, result.timeline.graph
     if not len(graph.collectives) or result.library is None:
         return
@@ -110,7 +113,11 @@ def _meetings(result: cs.Result) -> Iterator[Broken]:
     np.minimum.at(begin, of[mine], timeline.start[mine])
     np.maximum.at(end, of[mine], timeline.end[mine])
     for row in range(len(graph.collectives)):
-        plan = planner.collective(row)
+        plan, needed = planner.collective(row), _bound(planner, row, result.cluster)
+        waits = plan.start == Start.ALL and not plan.copies_in
+        took = int(end[row] - (last if waits else first)[row])
+        if took < needed * (1 - _RELATIVE) - _ROUNDED:
+            yield "bound", f"{graph.collectives.kind[row]}: {took} ps of {needed:.0f} at least"
         if plan.copies_in:
             begin[row] = first[row]  # copies to the host are made while others are waited for
         elif plan.start == Start.ALL and begin[row] < last[row]:
@@ -122,6 +129,28 @@ def _meetings(result: cs.Result) -> Iterator[Broken]:
     if outside.any():
         kind = graph.collectives.kind[int(rows[outside][0])]
         yield "meeting", f"bytes of {kind} move before or after it"
+
+
+def _bound(planner: Planner, row: int, cluster: cs.Cluster | None) -> float:
+    """Return the ps that a collective takes whatever its algorithm; 0 if none is known."""
+    request, plan = planner.collective_request(row), planner.collective(row)
+    if cluster is None or len(request.ranks) < 2 or request.recorded >= 0:
+        return 0.0
+    found = _bound_of(
+        cluster,
+        request.kind,
+        request.size,
+        request.ranks,
+        in_network=in_network(plan.algorithm),
+        root=max(request.root, 0),
+        splits=request.splits,
+        on_host=request.on_host or bool(plan.copies_in),
+        every_set=False,
+    )
+    return found.seconds * 1e12
+
+
+_bound_of = lru_cache(64)(bound)
 
 
 def _links(timeline: Timeline) -> Iterator[Broken]:

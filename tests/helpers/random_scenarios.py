@@ -43,14 +43,14 @@ def scenario(seed: int, *, most: int = 16) -> Data:
     data: Data = {"cluster": cluster, "library": _library(rng), "engine": _engine(rng)}
     if kind == "jobs":
         return data | {"jobs": _jobs(rng, cluster["nodes"], world)}
-    work = {"collectives": _collectives, "program": _program, "training": _training}[kind]
+    work = {"collectives": draw_collectives, "program": draw_program, "training": _training}[kind]
     if kind == "program" and data["library"]["name"] == "auto":
         data["library"] = {"name": "nccl"}  # auto may be Gloo, which sends host memory only
     if kind == "training" and most <= QUICK:
         data["engine"]["network"] = "fluid"
     data["workload"] = {kind: work(rng, world)}
     if kind == "program" and data["library"]["name"] == "gloo":
-        _to_host_memory(data["workload"]["program"])
+        to_host_memory(data["workload"]["program"])
     if rng.random() < 0.15 and data["engine"]["network"] == "fluid":
         data["faults"] = _faults(rng, cluster["nodes"], world)
     return data
@@ -97,48 +97,50 @@ def _engine(rng: random.Random) -> Data:
     return {"network": network, "overlap_slowdown": rng.random() < 0.7}
 
 
-def _size(rng: random.Random, of: int = 4) -> int:
+def draw_size(rng: random.Random, of: int = 4) -> int:
     """Return a number of bytes from 0 to 16 MiB, of any magnitude, a multiple of `of`."""
     if rng.random() < 0.03:
         return 0
     return of * rng.randint(1, max(1, 2 ** rng.randint(1, 24) // of))
 
 
-def _group(rng: random.Random, world: int) -> list[int]:
+def draw_group(rng: random.Random, world: int) -> list[int]:
+    """Return two ranks or more, mostly in order; the one of a world of one."""
     few = rng.randint(1 if world == 1 else 2, world)
     group = rng.sample(range(world), few)
     return sorted(group) if rng.random() < 0.8 else group
 
 
-def _collectives(rng: random.Random, world: int) -> list[Data]:
+def draw_collectives(rng: random.Random, world: int) -> list[Data]:
+    """Return one to four collectives of some or all ranks, as a workload lists them."""
     made = []
     for _ in range(rng.randint(1, 4)):
         op = rng.choice((*COLLECTIVES, "all_to_all_v"))
-        group = None if rng.random() < 0.4 else _group(rng, world)
+        group = None if rng.random() < 0.4 else draw_group(rng, world)
         ranks = list(range(world)) if group is None else group
         call: Data = {"op": op}
         if group is not None:
             call["group"] = group
         if op == "all_to_all_v":
-            call["splits"] = [[f"{_size(rng) // len(ranks)}B" for _ in ranks] for _ in ranks]
+            call["splits"] = [[f"{draw_size(rng) // len(ranks)}B" for _ in ranks] for _ in ranks]
         elif op != "barrier":
-            call["bytes"] = f"{_size(rng, 4 * len(ranks))}B"
+            call["bytes"] = f"{draw_size(rng, 4 * len(ranks))}B"
         if op in ROOTED:
             call["root"] = rng.choice(ranks)
         made.append(call)
     return made
 
 
-def _program(rng: random.Random, world: int) -> Data:
+def draw_program(rng: random.Random, world: int) -> Data:
     """Return calls that all ranks issue in one order, so that nothing deadlocks."""
-    groups = {f"g{n}": _group(rng, world) for n in range(rng.randint(1, 3))}
+    groups = {f"g{n}": draw_group(rng, world) for n in range(rng.randint(1, 3))}
     calls: dict[int, list[Any]] = {rank: [] for rank in range(world)}
     pending: dict[int, list[str]] = {rank: [] for rank in range(world)}
     for number in range(rng.randint(1, 8)):
         draw = rng.random()
         if draw < 0.3 and world > 1:
             source, target = rng.sample(range(world), 2)
-            size, later = f"{_size(rng)}B", rng.random() < 0.5
+            size, later = f"{draw_size(rng)}B", rng.random() < 0.5
             send, recv = {"to": target, "bytes": size}, {"from": source, "bytes": size}
             if later:
                 send["as"] = recv["as"] = f"h{number}"
@@ -151,13 +153,13 @@ def _program(rng: random.Random, world: int) -> Data:
                 calls[rank].append({"compute": f"{rng.randint(0, 3000)}us"})
         elif draw < 0.6:
             where = rng.choice(("copy_to_host", "copy_from_host"))
-            calls[rng.randrange(world)].append({where: f"{_size(rng)}B"})
+            calls[rng.randrange(world)].append({where: f"{draw_size(rng)}B"})
         else:
             name = rng.choice(list(groups))
             op = rng.choice(COLLECTIVES[:6])
             settings: Data = {"group": name}
             if op != "barrier":
-                settings["bytes"] = f"{_size(rng, 4 * len(groups[name]))}B"
+                settings["bytes"] = f"{draw_size(rng, 4 * len(groups[name]))}B"
             if op == "broadcast":
                 settings["root"] = rng.choice(groups[name])
             later = rng.random() < 0.4
@@ -172,7 +174,8 @@ def _program(rng: random.Random, world: int) -> Data:
     return {"groups": groups, "ranks": {rank: own for rank, own in calls.items() if own}}
 
 
-def _to_host_memory(program: Data) -> None:
+def to_host_memory(program: Data) -> None:
+    """Let all sends and receives of a program be of host memory, which Gloo asks for."""
     for calls in program["ranks"].values():
         for call in calls:
             for word in ("send", "recv", "isend", "irecv"):
@@ -199,7 +202,7 @@ def _pipeline(rng: random.Random) -> Data:
 
 
 def _training(rng: random.Random, world: int) -> Data:
-    degrees = _degrees(rng, world)
+    degrees = draw_degrees(rng, world)
     kind = rng.choice(("ddp", "zero", "fsdp", "hsdp"))
     data: Data = {"kind": kind}
     replicas = degrees["dp"] * degrees["cp"]
@@ -236,7 +239,8 @@ def _training(rng: random.Random, world: int) -> Data:
     }
 
 
-def _degrees(rng: random.Random, world: int) -> dict[str, int]:
+def draw_degrees(rng: random.Random, world: int) -> dict[str, int]:
+    """Return degrees of dp, tp, pp and cp whose product is `world`."""
     left, degrees = world, dict.fromkeys(("dp", "tp", "pp", "cp"), 1)
     factor = 2
     while left > 1:
@@ -268,7 +272,7 @@ def _jobs(rng: random.Random, nodes: int, world: int) -> list[Data]:
             "name": name,
             "nodes": each,
             "placement": placement,
-            "workload": {"collectives": _collectives(rng, each * per_node)},
+            "workload": {"collectives": draw_collectives(rng, each * per_node)},
             "repeat": rng.randint(1, 2),
         }
         for name in ("first", "second")

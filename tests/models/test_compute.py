@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.errors import ScenarioError
 from commsim.models import (
+    ComputeSection,
     ModelShape,
     Split,
     attention_flops,
@@ -310,6 +311,24 @@ def test_what_is_not_known_is_refused(
 
 def test_an_unknown_gpu_does_with_an_efficiency() -> None:
     assert model("cpu", "fp32", efficiency=0.5).optimizer(10).seconds > 0
+
+
+def test_a_cpu_trains_with_an_efficiency() -> None:
+    blocks = model("cpu", "fp32", efficiency=0.5).layer(gpt(2048, 16), Split(4, 1024))
+    assert total(blocks, "forward") > 0
+
+
+def test_a_gpu_without_its_memory_bandwidth_or_sms_is_refused() -> None:
+    for unknown in ("memory_bandwidth", "sm_count"):
+        gpu = replace(gpu_spec("A100-SXM4-80GB"), **{unknown: 0})
+        with pytest.raises(ScenarioError, match=rf"{unknown}, which is not given.*gpu\.{unknown}"):
+            compute_model(gpu, precision="bf16")
+    assert (
+        compute_model(gpu, precision="bf16", section=ComputeSection(efficiency=0.5))
+        .optimizer(10)
+        .seconds
+        > 0
+    )
 
 
 def test_every_stack_prices_a_layer() -> None:

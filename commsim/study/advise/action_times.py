@@ -176,7 +176,7 @@ class ActionTimes:
         dtype = self.plan.dtype if kind != "send_recv" else ""
         plan = plan_of(self._library, Request(kind, size, ranks, dtype=dtype), self._cluster)
         gpu = self._model.gpu
-        if not plan.sms or not plan.idle:
+        if not plan.sms or not plan.idle or not gpu.sm_count:
             return Share(0.0, 0.0)
         moved = plan.touched / plan.idle * PS_PER_SECOND
         return Share(plan.sms / gpu.sm_count, moved / gpu.memory_bandwidth)

@@ -117,7 +117,7 @@ def run_jobs(
         extra={"jobs": rows, "shared_links": links},
         command=command,
         cluster=cluster,
-        library=library,
+        library=for_groups(library, together),
         twice=twice(cluster),
         preface=_preface(rows, links),
     )

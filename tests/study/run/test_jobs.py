@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import commsim as cs
+from commsim.charts import traffic_matrix
 from commsim.graph import GraphBuilder, merged, moved_to, repeated
 from commsim.study.run.jobs import _parts
 from commsim.study.run.placement import placed
@@ -231,3 +232,18 @@ def test_the_share_of_each_job_is_what_it_does_by_itself() -> None:
         assert moved[0].tolist() == moved[1].tolist()
         assert moved[0].sum() > 0
         assert sorted(share.links.op.tolist()) == sorted(own.links.op.tolist())
+
+
+def test_the_result_has_the_libraries_of_all_groups() -> None:
+    """What looks at a run once more, like the matrix of its traffic, plans as it was planned."""
+    calls = [{"all_reduce": {"bytes": "40kB", "group": "cpu", "device": "cpu"}}]
+    groups = {"cpu": {"ranks": [0, 1], "backend": "gloo"}}
+    work = {"program": {"groups": groups, "ranks": dict.fromkeys(range(2), calls)}}
+    found = cs.run(
+        {
+            "cluster": {"preset": "dgx-h100"},
+            "library": {"name": "nccl"},
+            "jobs": [{"name": "a", "ranks": [2, 3], "workload": work}],
+        }
+    )
+    assert traffic_matrix(found.timeline, cluster=found.cluster, library=found.library).data
