@@ -55,7 +55,7 @@ def test_a_shape_written_out_is_a_gpt() -> None:
         ),
         ({"preset": "gpt2-1.5b", "seq_len": 2048}, ["model.seq_len", "2048", "1024 learned"]),
         ({"preset": "gpt2-1.5b", "kv_heads": 7}, ["7 kv_heads do not divide 25 heads"]),
-        ({"preset": "gpt2-1.5b", "layers": 0}, ["layers", ">= 1"]),
+        ({"preset": "gpt2-1.5b", "layers": 0}, ["layers: 0: give 1 or more"]),
         ({"preset": "gpt2-1.5b", "seq_length": 8}, ["seq_length", "model.seq_len"]),
     ],
 )
