@@ -19,6 +19,7 @@ from commsim.libraries.expansion import (
     waves,
     waves_of,
 )
+from commsim.libraries.expansion.waves import _Log, _one_each
 from commsim.libraries.ideal.rings import ring_messages
 from commsim.libraries.plan import Delays, RoutedProgram
 from commsim.libraries.routing import Router
@@ -167,3 +168,36 @@ def test_the_work_grows_with_the_waves_not_with_the_messages() -> None:
         return python_calls(lambda: waves_of(messages, hops, 0.0))
 
     assert calls(128) < 2.5 * calls(64)  # twice the waves, four times the messages
+
+
+@pytest.mark.parametrize(("source", "route", "each"), [
+    ((0, 0), (0, 0), True), ((0, 1), (0, 1), True), ((0, 0), (0, 1), False),
+    ((0, 1), (0, 0), False),
+])  # fmt: skip
+def test_routes_that_nothing_uses_may_be_any(
+    source: tuple[int, ...], route: tuple[int, ...], each: bool
+) -> None:
+    """Two messages to member 2, and two routes for nothing."""
+    router, none = Router(nodes(4)), np.zeros(0, np.int64)
+    routes = tuple(router.route(a, b) for a, b in ((0, 2), (1, 2), (3, 1), (3, 0)))
+    made = RoutedProgram(
+        np.array(source), np.array([2, 2]), np.ones(2), np.array(route), routes,
+        np.zeros(3, np.int64), none,
+    )  # fmt: skip
+    assert _one_each(made) is each
+
+
+def test_what_links_serve_is_noted_every_so_many_waves() -> None:
+    """Two links busy for half of a second a wave: of five waves, pieces of two, two and one."""
+    log, all_lanes = _Log(np.array([[7, 9]]), 2), slice(None)
+    for wave in range(5):
+        begin = np.full(2, float(wave))
+        log.add(all_lanes, 0, begin, begin + 0.5, np.ones(2))
+        log.next_wave()
+    found = log.services()
+    rows = zip(*(getattr(found, name).tolist() for name in found.__struct_fields__), strict=True)
+    assert list(rows) == [
+        (link, begin, end, share)
+        for begin, end, share in ((0.0, 1.5, 2 / 3), (2.0, 3.5, 2 / 3), (4.0, 4.5, 1.0))
+        for link in (7, 9)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -253,3 +254,24 @@ def test_a_part_that_goes_on_keeps_the_shares_of_its_phases() -> None:
     assert [flow.load.tolist() for flow in longer.phases] == [[6.0], [12.0], [3.0]]
     assert longer.joins.tolist() == [0, 5, 0]
     assert longer.leaves.tolist() == [-1, 20, 60]
+
+
+@pytest.mark.parametrize(("latency", "busy", "count"), [
+    (2.0, 2.0, 3), (1.0, 3.0, 3), (4.0, 0.0, 3), (0.0, 4.0, 3), (0.0, 0.0, 1),
+])  # fmt: skip
+def test_pieces_are_as_many_as_make_the_fill_small(
+    monkeypatch: pytest.MonkeyPatch, latency: float, busy: float, count: int
+) -> None:
+    """A fill of 2.5 times what is allowed of latency and transfer together, whichever is longer."""
+    fill = 2.5 * pieces._FILL * (latency + busy)
+
+    def laid(shape: Any, size: float) -> Any:
+        return SimpleNamespace(routes=[SimpleNamespace(latency=1.0)], size=size)
+
+    def last(one: Any, links: Any) -> Any:
+        return np.array([0.0, latency + (busy + fill if one.size else 0.0)])
+
+    monkeypatch.setattr(pieces, "arrivals", last)
+    monkeypatch.setattr(pieces, "busiest", lambda one, links: busy)
+    made = Pipeline(cast(Any, lambda n: None), laid, 1e6, cast(Any, None), False)
+    assert made.best_count() == count

@@ -14,13 +14,15 @@ torch = pytest.importorskip("torch")
 def test_defaults_of_ddp_are_torchs() -> None:
     from commsim.traces.capture.ddp import DistributedDataParallel as Ours
 
-    theirs = inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
-    for name, parameter in inspect.signature(Ours.__init__).parameters.items():
-        if name in theirs and parameter.default is not parameter.empty:
-            default = theirs[name].default
-            if name == "broadcast_buffers" and default is None:
-                default = True  # as newer torch reads what is left out
-            assert parameter.default == default, name
+    Theirs = torch.nn.parallel.DistributedDataParallel
+    for ours, theirs in ((Ours.__init__, Theirs.__init__), (Ours.join, Theirs.join)):
+        known = inspect.signature(theirs).parameters
+        for name, parameter in inspect.signature(ours).parameters.items():
+            if name in known and parameter.default is not parameter.empty:
+                default = known[name].default
+                if name == "broadcast_buffers" and default is None:
+                    default = True  # as newer torch reads what is left out
+                assert parameter.default == default, name
 
 
 def test_a_bucket_is_one_buffer_with_a_view_for_each_gradient() -> None:

@@ -46,3 +46,26 @@ def test_a_later_stage_tells_of_gradients_and_one_before_of_inputs(tmp_path, mon
     made.send(stage, "of gradients", 1)  # those are known there
     assert made.last is not None
     assert [file.name for file in tmp_path.iterdir()] == ["stage-2.inputs"]
+
+
+@pytest.mark.parametrize(("rank", "assumed"), [(3, True), (2, False), (1, False)])
+def test_only_a_stage_of_a_later_rank_is_taken_to_have_outputs_as_the_last(
+    rank, assumed, tmp_path, monkeypatch
+):
+    """The rank itself, and those before it, are captured before stage 5 of rank 2 asks."""
+    from torch.distributed.pipelining._utils import _StageForwardMeta
+
+    from commsim.traces.capture import pipelines
+
+    monkeypatch.setattr(pipelines, "_PAUSE", 0.0)
+    monkeypatch.setattr(pipelines, "_PATIENCE", -1.0)
+    made = pipelines._Metadata(tmp_path)
+    made.last = _StageForwardMeta(forward_metas=())
+    ranks = {4: rank, 5: 2}
+    stage = SimpleNamespace(stage_index=5, stage_index_to_group_rank=ranks, group_rank=2)
+    if assumed:
+        assert made.receive(stage, 4) == made.last
+    else:
+        with pytest.raises(ValueError, match="no captured rank has the stage before stage 5"):
+            made.receive(stage, 4)
+    assert (tmp_path / "stage-5.assumed").exists() is assumed

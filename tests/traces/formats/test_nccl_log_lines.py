@@ -109,6 +109,14 @@ def test_a_group_of_which_a_member_is_missing_is_the_first_ranks() -> None:
     assert (far[0].rank, far[0].world_size, far[0].calls[0].ranks) == (5, 6, tuple(range(8)))
 
 
+def test_groups_without_a_number_are_not_taken_for_each_other() -> None:
+    """Two pairs of four: nobody can say that the members of one are those of the other."""
+    world = [init(40 + rank, "0xa", rank, 4, "0x1") for rank in range(4)]
+    pairs = [init(40 + rank, "0xb", rank % 2, 2) for rank in range(4)]
+    found = read(*world, *pairs, call(40, comm="0xb"), call(43, comm="0xb"))
+    assert [(record.rank, record.calls[0].ranks) for record in found] == [(0, (0, 1)), (3, (0, 1))]
+
+
 def test_processes_without_a_communicator_are_ranks_in_order() -> None:
     assert [record.rank for record in read(call(40))] == [0]
     assert [record.rank for record in read(call(41), call(40))] == [0, 1]

@@ -62,6 +62,9 @@ def test_messages_of_a_protobuf_file_have_their_lengths_before_them() -> None:
     data = b"\x02ab" + b"\x00" + b"\xac\x02" + bytes(300) + b"\x7f" + bytes(127)
     assert list(chakra._frames(data)) == [(1, 3), (4, 4), (6, 306), (307, 434)]
     assert list(chakra._frames(b"\x80\x01" + bytes(128))) == [(2, 130)]
+    padded = b"\x81" + b"\x80" * 8  # ten bytes are the longest; what follows begins the message
+    assert list(chakra._frames(padded + b"\x00a")) == [(10, 11)]
+    assert list(chakra._frames(padded + b"\x80a")) == [(10, 11)]
     with pytest.raises(ValueError, match="cut off"):
         list(chakra._frames(b"\x03ab"))
     with pytest.raises(IndexError):

@@ -59,6 +59,9 @@ def test_deepspeed_gathers_large_tensors_one_by_one_and_leaves_small_ones_whole(
     matrices = tuple(entries for _, entries, _ in GPT3 if entries >= 100_000)
     assert gathered(UNIT, ZERO, expert=False) == matrices
     assert len(reduced(UNIT, LISTS, expert=False)) == len(GPT3)
+    sizes = (99_999, 100_000, 100_001)
+    edge = Unit(LAYER, 0, tuple(Tensor(str(entries), entries) for entries in sizes))
+    assert gathered(edge, ZERO, expert=False) == sizes[1:]
 
 
 def test_what_is_needed_again_soon_is_not_gathered_again() -> None:

@@ -234,3 +234,8 @@ def test_experts_that_get_more_than_the_mean_exchange_unevenly(skew: float) -> N
     assert (compiler.skewed, compiler.load) == (skew > 1, 1.25)
     assert plan.compiler(anything).load == 1.0
     assert (compiler.tp_overlap, compiler.context, compiler.width) == ("none", "ring", 2)
+
+
+def test_the_only_layer_is_all_of_them() -> None:
+    model = {**DEFAULT["model"], "layers": 1}
+    assert planned(model=model, parallel={"dp": 8}, recompute="full").recomputed == 1.0

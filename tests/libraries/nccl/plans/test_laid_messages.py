@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from commsim.collectives.program import ProgramBuilder
 from commsim.engine import simulate
 from commsim.graph import GraphBuilder
 from commsim.libraries import Plan, Request
+from commsim.libraries.nccl.plans import laid_messages
 from commsim.libraries.nccl.plans.exchange_messages import rounds_of
 from commsim.libraries.nccl.plans.library import Nccl
 from commsim.libraries.nccl.plans.network_sums import (
@@ -246,3 +248,20 @@ def test_as_many_pieces_as_messages_allow(nodes: int, algo: str, each: int) -> N
     cluster = Cluster.preset("dgx-h100", nodes=nodes)
     programs = planned(cluster, "all_reduce", algo, 2**30).programs
     assert sum(len(expand().size) for expand in programs) == each * min(32, 16_384 // each)
+
+
+def test_messages_between_ranks_go_by_nics_and_those_of_a_switch_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    messages: Any = SimpleNamespace(
+        route=np.array([2, 0, 3, 1, 0]), source=np.array([-1, 0, 2, 1, 0]),
+        target=np.array([2, 1, -1, 0, 1]), routes=("a", "b", "from a switch", "to a switch"),
+    )  # fmt: skip
+
+    def between(group: Any, source: Any, target: Any) -> list[str]:
+        return [f"{a} to {b}" for a, b in zip(source, target, strict=True)]
+
+    monkeypatch.setattr(laid_messages, "routes_between", between)
+    group: Any = "a group"
+    found: Any = laid_messages._by_nics(group, messages)
+    assert found == ("0 to 1", "1 to 0", "from a switch", "to a switch")

@@ -162,6 +162,13 @@ def test_what_hardware_cannot_do_is_said(
     assert not any(words in note for note in usual.notes)
 
 
+@pytest.mark.parametrize(("ranks", "said"), [((0, 1), True), ((0, 4), False), ((0, 1, 4), True)])
+def test_peer_access_is_of_two_gpus_of_a_node(ranks: tuple[int, ...], said: bool) -> None:
+    cluster = Cluster.preset("pcie-a100", nodes=2, overrides={"pcie": {"p2p": False}})
+    made = Nccl().plan(Request("all_reduce", 2**20, ranks), cluster)
+    assert any("no peer-to-peer" in note for note in made.notes) is said
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
 @pytest.mark.parametrize("size", [2**10, 2**26])
 def test_a_plan_takes_the_launch_and_the_program_of_the_timing_model(op: str, size: int) -> None:

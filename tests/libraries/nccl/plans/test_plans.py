@@ -15,7 +15,8 @@ from commsim.libraries.nccl.plans.group import NcclGroup, Site
 from commsim.libraries.nccl.plans.library import Nccl
 from commsim.libraries.nccl.plans.loads import OpLoads
 from commsim.libraries.nccl.plans.routes import _side_by_side, routes_between
-from commsim.libraries.nccl.timing.link_use import latency_of, use_of
+from commsim.libraries.nccl.shapes import Algorithm
+from commsim.libraries.nccl.timing.link_use import _by_nics, latency_of, use_of
 from commsim.libraries.nccl.timing.runs import LinkKind
 from commsim.libraries.routing import Router
 
@@ -168,6 +169,42 @@ def test_latencies_of_routes(
     assert found.longest_hop * 1e12 == pytest.approx(max(near))
     assert found.reach * 1e12 == pytest.approx(np.mean(beyond) if beyond else 0.0)
     assert found.longest * 1e12 == pytest.approx(max(beyond, default=0.0))
+
+
+@pytest.mark.parametrize(("op", "ranks"), [("all_to_all", 16), ("send_recv", 16), ("send_recv", 8)])
+def test_sends_take_the_longest_hop_if_only_that_of_the_ring(op: str, ranks: int) -> None:
+    """All ranks of an all-to-all over two nodes send to the other node, as far as is looked."""
+    made = NcclGroup(Site(Cluster.preset("dgx-h100", nodes=2)), range(ranks))
+    ring = latency_of(made.edges.of(Algorithm.Ring, "all_gather", 1, -1), made.router)
+    found = made._latency(op, None)
+    assert found.hop == found.longest_hop == ring.longest_hop > 0
+
+
+@pytest.mark.parametrize("each", [1, 2, 4])
+def test_the_nics_of_a_gpu_share_what_it_sends(each: int) -> None:
+    gpus = 8 // each
+    cluster = Cluster.preset("dgx-h100", nodes=2, overrides={"gpu": {"count": gpus}})
+    made = NcclGroup(Site(cluster), range(2 * gpus))
+    found = made.edges.pairs(np.array([0]), np.array([gpus]), 0.6)
+    assert found.share == pytest.approx([0.6 / each] * each)
+    assert len(set(found.out.tolist())) == len(set(found.into.tolist())) == each
+
+
+@pytest.mark.parametrize(("ends", "nics"), [((0, 8), (0, 8)), ((3, 11), (3, 11))])
+def test_a_route_by_named_nics_has_the_latency_of_its_links(
+    ends: tuple[int, int], nics: tuple[int, int]
+) -> None:
+    """By the GPUs' own NICs it is the usual route."""
+    cluster = Cluster.preset("dgx-h100", nodes=2)
+    columns = np.array([*ends, *nics, -1])[:, None]
+    assert _by_nics(columns, cluster).tolist() == [Router(cluster).route(*ends).latency]
+
+
+def test_between_rails_that_nothing_joins_there_is_no_latency_but_that_of_the_nics() -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=2, fabric={"kind": "rail_only"})
+    columns = np.array([[0, 0], [8, 9], [0, 0], [8, 9], [-1, -1]])  # along a rail, to another
+    along, apart = _by_nics(columns, cluster).tolist()
+    assert along == apart == Router(cluster).route(0, 8).latency
 
 
 def test_no_connections_have_no_latency() -> None:

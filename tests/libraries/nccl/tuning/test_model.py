@@ -350,3 +350,14 @@ def test_where_the_correction_of_trees_ends(
 def test_no_correction_gives_a_tree_more_than_its_bandwidth() -> None:
     assert model._TREE_CORRECTION.shape == (3, 24)
     assert ((model._TREE_CORRECTION >= 0.4) & (model._TREE_CORRECTION <= 1)).all()
+
+
+def test_trees_have_a_share_of_their_bandwidth_at_each_size() -> None:
+    """All of it at the smallest and the largest sizes, or nine tenths; less between them."""
+    shares = model._TREE_CORRECTION
+    assert shares.shape == (3, 24)
+    assert shares.max() == 1.0
+    assert shares.min(axis=1) == pytest.approx([0.4, 0.6, 0.5])
+    assert shares[:, 0] == pytest.approx([1.0, 1.0, 0.9])
+    assert shares[:, -1] == pytest.approx([1.0, 1.0, 0.9])
+    assert (abs(shares[:, 1:] - shares[:, :-1]) < 0.21).all()

@@ -172,3 +172,19 @@ def test_a_thread_waits_for_what_it_issued_itself() -> None:
     found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
     waits = [list(gloo_waits(found, t, gaps_are_work=False)) for t in found.threads.values()]
     assert waits == [[], [(10 * US, 15 * US, (0,))]]
+
+
+@pytest.mark.parametrize(("begins", "end", "waited"), [
+    (10, 10, (10, 10)), (10, 20, (10, 20)), (10, 21, (2000, 2000)),
+])  # fmt: skip
+def test_a_call_waits_for_what_ends_within_it(
+    begins: int, end: int, waited: tuple[int, int]
+) -> None:
+    """A call from 10 to 20 us, of work that ended as it began, as it ended, and later."""
+    record = Recording(0)
+    record.note("ProfilerStep#1", 0, 2000)
+    record.op("c10d::allreduce_", 10, 10)
+    record.note("gloo:all_reduce", begins, end - begins, tid=9)
+    record.event("python_function", "<built-in method wait of pybind11_object>", 1990, 1)
+    found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
+    assert waits_of(found) == [waited]
