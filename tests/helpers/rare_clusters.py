@@ -166,7 +166,8 @@ def _divisor(rng: random.Random, number: int) -> int:
 
 def _torus(rng: random.Random, nodes: int) -> Data:
     per_leaf = _divisor(rng, nodes)
-    left, dims = nodes // per_leaf, []
+    left = nodes // per_leaf
+    dims: list[int] = []
     while left > 1 and len(dims) < 2:
         dims.append(left // _divisor(rng, left))
         left //= dims[-1]
