@@ -165,7 +165,7 @@ def _communicator(domains: Sequence[Domain], version: str, knobs: Knobs) -> Comm
         if len(nodes) > 1 and not one.nets:
             raise ScenarioError(
                 f"{domains[0].source}: a node without a NIC cannot be in a group of {len(nodes)}"
-                " nodes. Give it one, or keep the group within the node."
+                " nodes. Give it one and a fabric, or keep the group within the node."
             )
     graphs = agreed(views)
     collnet = _has_collnet(graphs, knobs, len(nodes))

@@ -59,6 +59,9 @@ class DomainWriter:
             and knobs.net_merge_level != PathType.LOC.name
         )
         self._knobs = knobs
+        self._specs = cluster.specs
+        if not len(cluster.fabric.nic_links):  # NCCL leaves out NICs whose ports are down
+            self._specs = tuple(replace(spec, nic=None) for spec in cluster.specs)
         self._texts: dict[tuple[tuple[int, tuple[int, ...]], ...], str] = {}
 
     def domain(self, ranks: Mapping[int, int]) -> Domain:
@@ -86,8 +89,8 @@ class DomainWriter:
         )
 
     def _nics_of(self, node: int) -> tuple[int, int]:
-        """Return how many NICs a node has, and NCCL's devices of each."""
-        nic = self._cluster.specs[self._cluster.spec_of[node]].nic
+        """Return how many NICs NCCL sees on a node, and its devices of each."""
+        nic = self._specs[self._cluster.spec_of[node]].nic
         return (nic.count, devices_per_nic(nic, merged=self._merged)) if nic else (0, 1)
 
     def _own_knobs(self, nodes: Mapping[int, object]) -> Knobs:
@@ -105,6 +108,6 @@ class DomainWriter:
         for _, gpus in shape:
             used.append({gpu: count + i for i, gpu in enumerate(gpus)})
             count += len(gpus)
-        specs = [self._cluster.specs[kind] for kind, _ in shape]
+        specs = [self._specs[kind] for kind, _ in shape]
         collnet = bool(self._knobs.collnet_enable) and self._cluster.fabric.spec.sharp
         return write_xml(domain_xml(specs, used, collnet=collnet, merged=self._merged))

@@ -78,6 +78,21 @@ def test_a_node_without_nics_has_none():
     assert writer(cluster_from({"node": node}, "test")).domain({0: 0}).nics == {}
 
 
+def test_nics_without_a_fabric_are_left_out():
+    """Else two sockets' GPUs would meet by NICs that nothing joins."""
+    node = {
+        "gpu": {"count": 2, "spec": "A100-PCIe-40GB"},
+        "cpu": {"sockets": 2},
+        "pcie": {"generation": 4},
+        "nic": {"count": 2, "bandwidth": "200Gbps"},
+    }
+    domain = writer(cluster_from({"node": node}, "test")).domain({0: 0, 1: 1})
+    assert domain.nics == {}
+    assert not system(domain.text).nets
+    joined = cluster_from({"node": node, "fabric": {"kind": "single_switch"}}, "test")
+    assert writer(joined).domain({0: 0, 1: 1}).nics == {(0, 0): 0, (0, 1): 1}
+
+
 @pytest.mark.parametrize(
     ("sharp", "asked", "reduces"), [(True, 1, True), (True, 0, False), (False, 1, False)]
 )
