@@ -1,8 +1,9 @@
 """
 Random scenarios of what few use: no rule of `helpers.invariants` is broken, and most of them run.
 
-A failure names its seed and prints the smallest scenario that still fails. `python -m pytest -m
-long tests/invariants` runs 3,000, as does `python benchmarks/random_work.py rare 0 3000`.
+A failure names its seed and prints the smallest scenario that still fails; the seed then goes
+into `SEEDS`. `python -m pytest -m long tests/invariants` runs 3,000, as does
+`python benchmarks/random_work.py rare 0 3000` in several processes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ import pytest
 from helpers.rare_scenarios import rare_scenario
 from helpers.rule_checks import check
 from helpers.share import later
+
+SEEDS: dict[int, str] = {
+    392: "NCCL took NICs without a fabric for a way between the sockets of a node",
+    527: "a message that crosses a link twice began before the members that it needs were there",
+}
+"""What once failed: why."""
 
 SUITES = [range(15), *(later(range(start, start + 15)) for start in range(15, 120, 15))]
 LONG = [range(start, start + 40) for start in range(120, 3_000, 40)]
@@ -32,6 +39,11 @@ def test_no_rule_is_broken(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", LONG, ids=lambda seeds: f"{seeds.start}")
 def test_no_rule_is_broken_in_thousands(seeds: range) -> None:
     assert sum(map(tried, seeds)) > 0.6 * len(seeds)
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+def test_what_once_failed(seed: int) -> None:
+    assert tried(seed)
 
 
 def words(data: Any) -> set[str]:

@@ -186,7 +186,11 @@ def _joins_and_exits(
         member = ends >= 0  # switches neither join nor leave
         np.minimum.at(joins, ends[member], (arrival - alone)[member])
         np.maximum.at(leaves, ends[member], done[member])
-    joins = np.where(np.isfinite(joins), np.maximum(joins, 0.0), 0.0)
+    # The first message waits for none, though a link that it crosses twice makes it take longer.
+    takes_part = np.isfinite(joins)
+    first = max(joins[takes_part].min(initial=np.inf), 0.0)
+    joins[takes_part] = np.maximum(joins[takes_part] - first, 0.0)
+    joins[~takes_part] = 0.0
     whole(leaves.max(initial=0.0))
     return np.floor(joins).astype(np.int64), np.ceil(leaves - 1e-3).astype(np.int64)
 
