@@ -83,7 +83,10 @@ class JitterSection(Section, frozen=True, kw_only=True):
 
 
 class FaultsSection(Section, frozen=True, kw_only=True):
-    """What goes wrong: `samples` runs, each with what `seed` and its number draw."""
+    """What goes wrong: `samples` runs, each with what `seed` and its number draw.
+
+    Faults of one place at one time multiply.
+    """
 
     seed: Natural = 0
     samples: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1

@@ -4,9 +4,11 @@ Faults that come and go, as extensions of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -49,6 +51,12 @@ class TimedChanges(msgspec.Struct, frozen=True):
                     engine.set_pace(place, change.left)
 
 
+_Span: TypeAlias = tuple[int, int, float]
+"""From when to when, in ps, which share of the speed is left."""
+_Fault: TypeAlias = tuple[tuple[int, ...], list[_Span]]
+"""Ranks, or links, and when each of them is slow."""
+
+
 def in_windows(
     faults: DrawnFaults, begin: int, lane_of: Mapping[int, int], like: Ints
 ) -> list[TimedChanges]:
@@ -57,26 +65,53 @@ def in_windows(
     `lane_of` gives the lane of each rank that does anything, `like` the link that each link's
     traffic is put on (empty: its own).
     """
-    found: list[TimedChanges] = []
-    for gpu in faults.slow_gpus:
-        if gpu.start is not None and gpu.rank in lane_of:
-            window = (begin + gpu.start, begin + gpu.end)
-            found.append(_changes(Target.GPU, (lane_of[gpu.rank],), 1 / gpu.factor, [window]))
-    for link in faults.slow_links:
-        if link.windows is not None:
-            ids = tuple(int(like[one]) if len(like) else one for one in link.links)
-            windows = [(begin + start, begin + end) for start, end in link.windows]
-            found.append(_changes(Target.LINK, ids, link.left, windows))
+    gpus: list[_Fault] = [
+        ((gpu.rank,), [(gpu.start, gpu.end, 1 / gpu.factor)])
+        for gpu in faults.slow_gpus
+        if gpu.start is not None and gpu.rank in lane_of
+    ]
+    links: list[_Fault] = [
+        (link.links, [(start, end, link.left) for start, end in link.windows])
+        for link in faults.slow_links
+        if link.windows is not None
+    ]
+    found = []
+    for ranks, spans in _by_place(gpus):
+        lanes = tuple(lane_of[rank] for rank in ranks)
+        found.append(_changes(Target.GPU, lanes, begin, spans))
+    for slow, spans in _by_place(links):
+        ids = tuple(int(like[one]) if len(like) else one for one in slow)
+        found.append(_changes(Target.LINK, ids, begin, spans))
     return found
 
 
+def _by_place(faults: Sequence[_Fault]) -> Iterator[_Fault]:
+    """Yield places with all that happens to them: those of one fault together, others alone."""
+    times = Counter(place for places, _ in faults for place in places)
+    several: dict[int, list[_Span]] = defaultdict(list)
+    for places, spans in faults:
+        if once := tuple(place for place in places if times[place] == 1):
+            yield once, spans
+        for place in places:
+            if times[place] > 1:
+                several[place] += spans
+    for place, every in several.items():
+        yield (place,), every
+
+
 def _changes(
-    target: Target, places: tuple[int, ...], left: float, windows: list[tuple[int, int]]
+    target: Target, places: tuple[int, ...], begin: int, spans: Sequence[_Span]
 ) -> TimedChanges:
-    """Return the changes at the begin and end of each window, which follow on each other."""
-    changes, now = [], 0
-    for start, end in windows:
-        changes.append(TimedChange(start - now, target, places, left))
-        changes.append(TimedChange(end - start, target, places, 1.0))
-        now = end
+    """Return the changes where a span begins or ends: spans at one time multiply."""
+    edges: dict[int, Counter[float]] = defaultdict(Counter)
+    for start, end, left in spans:
+        edges[begin + start][left] += 1
+        edges[begin + end][left] -= 1
+    changes: list[TimedChange] = []
+    slow: Counter[float] = Counter()
+    now = 0
+    for at in sorted(edges):
+        slow.update(edges[at])
+        changes.append(TimedChange(at - now, target, places, math.prod(slow.elements())))
+        now = at
     return TimedChanges(tuple(changes))

@@ -146,6 +146,29 @@ def test_changes_come_and_go_from_the_begin_of_what_is_measured() -> None:
     assert in_windows(DrawnFaults((SlowGpu(3, 4.0, 10, 30),)), 0, lanes, like) == []
 
 
+def test_windows_at_one_time_multiply() -> None:
+    """Each place that two faults name changes alone; the others of a fault together."""
+    faults = DrawnFaults(
+        (SlowGpu(0, 2.0, 0, 99), SlowGpu(0, 4.0, 10, 20), SlowGpu(1, 2.0, 5, 6)),
+        (SlowLink((5, 6), 0.5, ((0, 4), (4, 8))), SlowLink((6, 7), 0.0, ((2, 8),))),
+    )
+    lanes = {0: 0, 1: 1}
+    found = in_windows(faults, 0, lanes, np.zeros(0, np.int64))
+    told = {
+        (one.changes[0].target.name, one.changes[0].places): [
+            (change.after, change.left) for change in one.changes
+        ]
+        for one in found
+    }
+    assert told == {
+        ("GPU", (1,)): [(5, 0.5), (1, 1.0)],
+        ("GPU", (0,)): [(0, 0.5), (10, 0.125), (10, 0.5), (79, 1.0)],
+        ("LINK", (5,)): [(0, 0.5), (4, 0.5), (4, 1.0)],
+        ("LINK", (7,)): [(2, 0.0), (6, 1.0)],
+        ("LINK", (6,)): [(0, 0.5), (2, 0.0), (2, 0.0), (4, 1.0)],
+    }
+
+
 def test_jitter_is_drawn_from_a_stream_of_its_own() -> None:
     """A seed and a number of the run give the same jitter in every version."""
     build = GraphBuilder()
