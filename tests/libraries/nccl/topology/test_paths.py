@@ -153,6 +153,7 @@ TWO_SOCKETS = {
         "cpu": {"sockets": 2, "arch": "x86_64", "vendor": "intel", "family": 6, "model_id": 106},
         "nic": {"count": 2, "bandwidth": "100Gbps", "medium": "infiniband", "gdr": True},
     },
+    "fabric": {"kind": "single_switch"},
 }
 
 
