@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -33,6 +34,12 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 _GOLDEN = (5**0.5 - 1) / 2
 """Its multiples, less whole numbers, fill the range from 0 to 1 evenly from the first one on."""
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of tests, which it would look through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
