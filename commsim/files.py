@@ -62,8 +62,6 @@ def write_aside(path: str | Path, write: Callable[[Path], object]) -> None:
         raise
     except OSError as error:
         raise _refused(target, error) from None
-    except UnicodeEncodeError:
-        raise ScenarioError(f"{str(target)!r}: no file can have this name.") from None
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -132,7 +130,7 @@ def folder_to_fill(path: str | Path) -> Iterator[Path]:
     folder = Path(path)
     stood = os.path.exists(folder)  # unlike pathlib's, for a name of any length
     try:
-        _refuse_zero(folder)
+        _refuse_name(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _refused(folder, error) from None
@@ -193,7 +191,7 @@ _LONGEST_SUFFIX = 20  # characters: a longer one is no format's
 
 def _followed(path: Path) -> Path:
     """Return the file to write: where a link leads, though nothing may be there yet."""
-    _refuse_zero(path)
+    _refuse_name(path)
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -202,10 +200,14 @@ def _followed(path: Path) -> Path:
     return place
 
 
-def _refuse_zero(path: Path) -> None:
-    """Refuse a name with a zero in it as the system refuses others: Python has its own error."""
-    if "\0" in str(path):
-        raise OSError(errno.EINVAL, "no file can have this name")
+def _refuse_name(path: Path) -> None:
+    """Raise ScenarioError for a zero or half a surrogate, of which Python has its own errors."""
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise ScenarioError(f"{str(path)!r}: no file can have this name.")
 
 
 def _aside(path: Path) -> Path:

@@ -17,6 +17,7 @@ from helpers.paths import TESTS
 from msgspec.structs import replace
 
 import commsim as cs
+from commsim.cli.main import call
 from commsim.engine import simulate
 from commsim.errors import UnitError
 from commsim.files import write_text
@@ -145,6 +146,18 @@ def test_more_layers_than_can_be_looked_at() -> None:
 def test_a_file_name_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(cs.ScenarioError, match="no file can have this name"):
         write_text(tmp_path / "a\ud800.html", "x")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+@pytest.mark.parametrize("option", ["--json", "--csv", "--report"])
+def test_an_output_of_a_name_that_no_file_can_have(
+    option: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert call(["run", "1f1b", "-q", option, f"{name}.html"]) == 2
+    assert "no file can have this name" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_that_waited_for_less_than_no_time(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ def refuse_shared_files(ctx: click.Context) -> None:
     for param, value in _given(ctx, OutputFile, OutputFolder):
         if value == STDOUT or _is_device(value):
             continue
-        place = os.path.realpath(value)
+        try:
+            place = os.path.realpath(value)
+        except ValueError:  # no file can have this name, which whoever writes it says
+            continue
         if place in read:
             raise click.UsageError(
                 f"{_called(param)} {value}: the command reads this file. Write to another.", ctx
