@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -47,7 +47,7 @@ def told(
     expected, bound = _EXPECTED.fullmatch(what), _BOUND.fullmatch(what)
     if unknown:
         known = fields_at(kind, steps)
-        field = unknown["field"]
+        field = _whole_field(unknown["field"], value_at(data, steps), known)
         listing = f" Known: {', '.join(known)}." if known else ""
         hint = _hint(field, kind, steps, data)
         what = f"unknown setting {field!r}.{hint}{listing}"
@@ -76,6 +76,13 @@ def told(
     return f"{path}: {what}" if path else what
 
 
+def _whole_field(field: str, given: Mapping[Any, Any], known: Sequence[str]) -> str:
+    """Return an unknown setting in full, of which a message shows what stands before a backtick."""
+    if field in given:
+        return field
+    return next((key for key in given if isinstance(key, str) and key not in known), field)
+
+
 def _hint(field: str, kind: Any, above: tuple[str, ...], data: Any) -> str:
     """Say what an unknown setting is called here, or where the setting of that name stands."""
     if other := setting_for(field):
@@ -83,7 +90,7 @@ def _hint(field: str, kind: Any, above: tuple[str, ...], data: Any) -> str:
     plain, known = field.replace("-", "_"), fields_at(kind, above)
     if meant_here := plain if plain in known else short_for(plain, known):
         return f" Did you mean {meant_here!r}?"
-    value, words = value_at(data, above)[field], [plain]
+    value, words = value_at(data, above).get(field), [plain]
     while isinstance(value, Mapping) and len(value) == 1:
         [(key, value)] = value.items()
         words.append(str(key))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import commsim as cs
@@ -48,3 +50,17 @@ def test_links_that_are_next_to_none_or_too_many(scenario: str, setting: str, to
 def test_time_that_no_clock_holds(scenario: str, setting: str, told: str) -> None:
     with pytest.raises(cs.ScenarioError, match=told):
         cs.run(scenario, sets=[setting])
+
+
+@pytest.mark.parametrize("setting", ["a `code` word", "`", "a`", "a - at `$.workload`"])
+@pytest.mark.parametrize("above", [(), ("cluster",), ("cluster", "a`b")])
+def test_a_setting_with_a_backtick_is_told_in_full(above: tuple[str, ...], setting: str) -> None:
+    """Messages of the reader of data end a name at the first backtick."""
+    data: dict[str, Any] = {"cluster": {"preset": "dgx-h100"}}
+    place = data
+    for name in above:
+        place = place.setdefault(name, {})
+    place[setting] = 1
+    with pytest.raises(cs.ScenarioError, match="unknown setting") as told:
+        cs.run(data)
+    assert "`" in str(told.value)

@@ -70,12 +70,12 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an offloaded optimizer": (
         training(
-            {"preset": "pcie-a100"},
-            (4, 1),
-            parallel={"dp": 4},
+            {"preset": "dgx-a100"},
+            (8, 1),
+            parallel={"dp": 8},
             data_parallel={"kind": "zero", "stage": 2, "offload": "cpu"},
         ),
-        r"the GPUs wait for their host",
+        r"the GPUs wait for their host; CPUs twice as fast would save 3\d",
     ),
     "copies": (
         program({0: [{"compute": "1ms"}, {"copy_to_host": {"bytes": "1GiB"}}]}),
