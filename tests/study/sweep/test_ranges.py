@@ -14,6 +14,38 @@ from commsim.study.sweep.points import Outcome
 from commsim.study.sweep.store import Store
 from commsim.study.sweep.sweep import sweep
 
+RANGES = {
+    "cluster.nodes=1..64x2": ("1", "2", "4", "8", "16", "32", "64"),
+    "cluster.nodes=2..8+2": ("2", "4", "6", "8"),
+    "cluster.nodes=1..3": ("1", "2", "3"),
+    "nic.bandwidth=100Gbps..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
+    "nic.bandwidth=100..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
+    "x=0.5..2x2": ("0.5", "1", "2"),
+    "model.preset=gpt2-1.5b, llama3-8b": ("gpt2-1.5b", "llama3-8b"),
+    "group=[0, 1],[0, 1, 2]": ("[0, 1]", "[0, 1, 2]"),
+    'name="a,b",c': ('"a,b"', "c"),
+}
+
+
+@pytest.mark.parametrize(("text", "values"), RANGES.items())
+def test_values_and_ranges(text: str, values: tuple[str, ...]) -> None:
+    assert axis_of(text).values == values
+
+
+WRONG = {
+    "cluster.nodes": "write a path, '=' and values",
+    "=1,2": "write a path, '=' and values",
+    "cluster.nodes=8..1x2": "goes nowhere",
+    "cluster.nodes=1..8x1": "goes nowhere",
+    "nic.bandwidth=1Gbps..8GB/sx2": "write both ends alike",
+}
+
+
+@pytest.mark.parametrize(("text", "told"), WRONG.items())
+def test_wrong_ranges_say_why(text: str, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        axis_of(text)
+
 
 @pytest.mark.parametrize(
     ("text", "values"),

@@ -23,10 +23,9 @@ import pytest
 
 import commsim as cs
 from commsim.cli.main import call
-from commsim.study.sweep.axes import axes_of, axis_of, combinations
+from commsim.study.sweep.axes import axes_of, combinations
 from commsim.study.sweep.executors import run_points
 from commsim.study.sweep.points import evaluate, point_of
-from commsim.study.sweep.store import Store
 from commsim.study.sweep.sweep import Sweep
 
 SMALL: dict[str, Any] = {
@@ -36,38 +35,6 @@ SMALL: dict[str, Any] = {
     "library": {"name": "ideal"},
 }
 BYTES = "workload.collectives.0.bytes"
-
-RANGES = {
-    "cluster.nodes=1..64x2": ("1", "2", "4", "8", "16", "32", "64"),
-    "cluster.nodes=2..8+2": ("2", "4", "6", "8"),
-    "cluster.nodes=1..3": ("1", "2", "3"),
-    "nic.bandwidth=100Gbps..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
-    "nic.bandwidth=100..400Gbpsx2": ("100Gbps", "200Gbps", "400Gbps"),
-    "x=0.5..2x2": ("0.5", "1", "2"),
-    "model.preset=gpt2-1.5b, llama3-8b": ("gpt2-1.5b", "llama3-8b"),
-    "group=[0, 1],[0, 1, 2]": ("[0, 1]", "[0, 1, 2]"),
-    'name="a,b",c': ('"a,b"', "c"),
-}
-
-
-@pytest.mark.parametrize(("text", "values"), RANGES.items())
-def test_values_and_ranges(text: str, values: tuple[str, ...]) -> None:
-    assert axis_of(text).values == values
-
-
-WRONG = {
-    "cluster.nodes": "write a path, '=' and values",
-    "=1,2": "write a path, '=' and values",
-    "cluster.nodes=8..1x2": "goes nowhere",
-    "cluster.nodes=1..8x1": "goes nowhere",
-    "nic.bandwidth=1Gbps..8GB/sx2": "write both ends alike",
-}
-
-
-@pytest.mark.parametrize(("text", "told"), WRONG.items())
-def test_wrong_ranges_say_why(text: str, told: str) -> None:
-    with pytest.raises(cs.ScenarioError, match=told):
-        axis_of(text)
 
 
 def test_all_combinations_or_side_by_side() -> None:
@@ -224,18 +191,6 @@ def test_a_worker_that_is_killed_loses_nothing() -> None:
 def test_an_unknown_executor(executor: str) -> None:
     with pytest.raises(cs.ScenarioError, match="give processes, processes:N, serial, dask"):
         list(run_points(points(1), executor))
-
-
-def test_a_thousand_results_come_back_from_the_store(tmp_path: Path) -> None:
-    from commsim.study.sweep.points import Outcome
-
-    with Store(tmp_path / "x.sqlite") as store:
-        for number in range(1001):
-            store.put(Outcome(f"{number:04}", {"step_time_s": number / 3}, None))
-        found = store.get(f"{number:04}" for number in range(1001))
-    assert [found[f"{n:04}"].result for n in range(1001)] == [
-        {"step_time_s": n / 3} for n in range(1001)
-    ]
 
 
 DAMAGES = {
