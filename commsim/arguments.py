@@ -55,9 +55,11 @@ def checked(function: _Called) -> _Called:
                 elif form is not inspect.Parameter.VAR_KEYWORD:
                     given.arguments[name] = _read(value, kind)
             except _WrongTypeError:
+                nan = isinstance(value, float) and math.isnan(value)
+                what = "is not a number" if nan else f"is of type {type(value).__name__}"
                 raise ScenarioError(
-                    f"{function.__name__}: {name}: {reprlib.repr(value)} is of type"
-                    f" {type(value).__name__}. Give {_words(kind)}."
+                    f"{function.__name__}: {name}: {reprlib.repr(value)} {what}."
+                    f" Give {_words(kind)}."
                 ) from None
         return function(*given.args, **given.kwargs)
 
