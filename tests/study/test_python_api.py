@@ -133,3 +133,8 @@ def test_a_table_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(cs.CommsimError, match="pip install pandas"):
         cs.run(PIPELINE).timeline.to_pandas()
+
+
+def test_a_nan_is_told_as_no_number() -> None:
+    with pytest.raises(cs.ScenarioError, match=r"^compare: tolerance: nan is not a number\. Give"):
+        cs.compare("1f1b", "1f1b", tolerance=float("nan"))
