@@ -84,7 +84,7 @@ def test_a_message_says_who_was_late_and_who_waited(
         )
         for rank, (begin, end) in ((0, send), (1, (recv[0] + 5, recv[1] + 5)))
     }
-    row = trace._message(Exchange((0, 1, 0), (1, 1, 0), 64, 7, "pp", (0, 1), "nccl"))
+    row = trace._message(Exchange((0, 1, 0), (1, 1, 0), 64, 7, "pp", (0, 1), "gloo"))
     assert (row.source, row.target, row.size, row.tag, row.group) == (0, 1, 64, 7, "pp")
     assert (row.late, row.start, row.transfer, dict(row.waits)) == (late, start, transfer, waits)
     assert row.in_step == (recv[1] <= 105)

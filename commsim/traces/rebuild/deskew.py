@@ -43,6 +43,8 @@ class Transfer(msgspec.Struct, frozen=True):
 
     `duration` is the time on the last rank to arrive; if members leave `apart` (Gloo wakes
     one thread after the other), up to when the first leaves: what is later is each rank's own.
+    `together` is up to when the first leaves in any case, and `late` what each stays beyond it: a
+    ring over a network lets its members go tens of us apart.
     `awaited` are the ranks that each waits for, itself included, where that is not all of them.
     `eager` says which those are: 0 all, 1 the root, 2 those that Gloo's program has it exchange
     with.
@@ -63,20 +65,25 @@ class Transfer(msgspec.Struct, frozen=True):
     @property
     def duration(self) -> int:
         """The transfer in ps, waits apart."""
-        if self.awaited:
-            return max(self.late(rank) for rank in self.arrive)
-        if self.apart:
-            return max(0, min(self.end.values()) - self.start)
+        if self.awaited or self.apart:
+            return self.together
         return self.end[self.last] - self.start
 
+    @property
+    def together(self) -> int:
+        """How long all members are in it from `start` on, in ps."""
+        if self.awaited:
+            return max(self.late(rank) for rank in self.arrive)
+        return max(0, min(self.end.values()) - self.start)
+
     def late(self, rank: int) -> int:
-        """Return how long after the transfer `rank` left, in ps; 0 if all leave as one.
+        """Return how long after the first of all `rank` left, in ps.
 
         Where it did not wait for all: how long it stayed once those were there.
         """
         if self.awaited:
             return max(0, self.end[rank] - self.arrive[self.waited_for(rank)])
-        return max(0, self.end[rank] - self.start - self.duration) if self.apart else 0
+        return max(0, self.end[rank] - self.start - self.together)
 
     def waited_for(self, rank: int) -> int:
         """Return the last to arrive of those that `rank` waited for."""

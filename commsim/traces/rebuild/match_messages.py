@@ -41,6 +41,8 @@ class Exchange(msgspec.Struct, frozen=True):
 class MessageTimes(msgspec.Struct, frozen=True):
     """When a message moved, in ps: from `start` until `until`; `ends` are those of both its ends.
 
+    A kernel of NCCL that sends is done when a buffer has taken the data, so there its receive says
+    until when; Gloo's threads wake late, so there the first end does.
     `eager`: it left before the receive was there, and each end took its own time.
     """
 
@@ -63,8 +65,9 @@ def move_of(exchange: Exchange, send: Span, recv: Span) -> MessageTimes:
         return MessageTimes(recv[0], max(recv[0], ends[1]), (ends[0], ends[1]), eager=True)
     start = max(send[0], recv[0])
     known = [end for (_, end), took in zip(spans, done, strict=True) if took < 0]
-    until = max(start, min([*by, *(known or [start + min(done)])]))
-    last = [until if took >= 0 else end for (_, end), took in zip(spans, done, strict=True)]
+    left = max(start, min([*by, *(known or [start + min(done)])]))
+    last = [left if took >= 0 else end for (_, end), took in zip(spans, done, strict=True)]
+    until = left if exchange.library == "gloo" else max(start, last[1])
     return MessageTimes(start, until, (last[0], last[1]), eager=False)
 
 

@@ -106,7 +106,7 @@ def _add_collectives(
                 group,
                 max(-1, collective.size),
                 _root(tables, collective),
-                transfer.duration,
+                transfer.together,
                 transfer.eager,
             )
         )
@@ -189,12 +189,13 @@ def _join_messages(
         send, recv = (ops.op_of[key] for key in (exchange.send, exchange.recv))
         spans = [(int(ops.start[op]), int(ops.end[op])) for op in (send, recv)]
         move = move_of(exchange, *spans)
+        left = max(move.start, min(move.ends))
         later = recv if ops.start[recv] >= ops.start[send] else send
         for op, end in zip((send, recv), move.ends, strict=True):
             ops.item[op], ops.size[op], ops.end[op] = len(rows), exchange.size, end
             ops.last[op] = op if move.eager else later
-            beyond = max(0, end - (int(ops.start[op]) if move.eager else move.until))
-            ops.duration[op] = beyond if exchange.library == "gloo" and beyond else -1
+            beyond = max(0, end - (int(ops.start[op]) if move.eager else left))
+            ops.duration[op] = beyond or -1
         group = tables.group(exchange.group, exchange.ranks, exchange.library)
         rows.append(
             (
@@ -205,7 +206,7 @@ def _join_messages(
                 exchange.tag,
                 send,
                 recv,
-                move.ends[0] - spans[0][0] if move.eager else move.until - move.start,
+                move.ends[0] - spans[0][0] if move.eager else left - move.start,
                 int(move.eager),
             )
         )
@@ -320,6 +321,11 @@ def _note(
         notes.append(
             f"{held_ops} ops started later than anything recorded explains"
             f" ({format_time(held)} in all); that time stays with their last cause."
+        )
+    if queued := sum(fragment.queued_ops for fragment in fragments):
+        notes.append(
+            f"{queued} ops waited in a queue of the GPU behind work of another stream, and are"
+            " released with it: more queues (CUDA_DEVICE_MAX_CONNECTIONS) may free them."
         )
     if left_over := sum(fragment.left_over for fragment in fragments):
         notes.append(

@@ -69,8 +69,14 @@ def test_a_transfer_begins_with_the_last_to_arrive() -> None:
 def test_waits_end_with_the_last_to_arrive_or_with_the_own_end() -> None:
     found = Transfer({0: 0, 1: 8, 2: 2}, {0: 12, 1: 10, 2: 5}, 1)
     assert [found.wait(rank) for rank in range(3)] == [8, 0, 3]
-    assert found.duration == 2
-    assert [found.late(rank) for rank in range(3)] == [0, 0, 0]
+    assert (found.duration, found.together) == (2, 0)
+    assert [found.late(rank) for rank in range(3)] == [4, 2, 0]
+
+
+def test_members_of_a_ring_leave_each_in_its_own_time() -> None:
+    found = Transfer({0: 0, 1: 8, 2: 2}, {0: 12, 1: 11, 2: 10}, 1)
+    assert (found.duration, found.together) == (3, 2)
+    assert [found.late(rank) for rank in range(3)] == [2, 1, 0]
 
 
 def test_threads_that_wake_apart_leave_each_in_its_own_time() -> None:

@@ -21,7 +21,7 @@ def fragment(names: tuple[str, ...], streams: tuple[str, ...], **columns: Any) -
     arrays = {name: np.array(values) for name, values in (given | columns).items()}
     return Fragment(
         **arrays, names=names, streams=streams, window=(0, 2), begin=10, held=0, held_ops=0,
-        left_over=0,
+        queued_ops=0, left_over=0,
     )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from commsim.traces.rebuild.match_messages import (
 from commsim.traces.rebuild.rank import CollectiveCall, KernelMessage, RankCollectives
 
 
-def moved(send: Span, recv: Span, done: Span = (-1, -1)) -> MessageTimes:
-    return move_of(Exchange((0, 0, 0), (1, 0, 0), 8, 0, "g", (0, 1), "nccl", done), send, recv)
+def moved(send: Span, recv: Span, done: Span, library: str = "gloo") -> MessageTimes:
+    return move_of(Exchange((0, 0, 0), (1, 0, 0), 8, 0, "g", (0, 1), library, done), send, recv)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,15 @@ def test_when_a_message_moved(
     send: Span, recv: Span, done: Span, start: int, until: int, ends: Span, eager: bool
 ) -> None:
     assert moved(send, recv, done) == MessageTimes(start, until, ends, eager)
+
+
+def test_a_message_of_nccl_moved_until_its_receive_had_it() -> None:
+    """Whether a buffer took it from the sender sooner, or the sender left later."""
+    for send, recv in (((10, 50), (20, 60)), ((30, 70), (20, 60)), ((0, 20), (20, 60))):
+        start = max(send[0], recv[0])
+        found = moved(send, recv, (-1, -1), "nccl")
+        assert found == MessageTimes(start, 60, (send[1], 60), eager=False)
+    assert moved((0, 19), (20, 60), (-1, -1), "nccl").eager
 
 
 def call(rank: int, end: int, *messages: KernelMessage) -> CollectiveCall:

@@ -5,22 +5,29 @@ Work starts when the last of its causes ended, plus a latency (of the launch, of
 that stays with that cause. Where a cause was the one that released the work, its latency is
 what was recorded; if another one was, the rank's median is taken, or less if less was
 left.
+
+What all this does not explain may have stood in a work queue of the GPU: streams share those (8,
+unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), and what waits at the head of one holds what was
+launched behind it on other streams. So work that was held, and began when something launched before
+it on another stream did, waits for what that waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from commsim.arrays import Ints
+from commsim.arrays import Bools, Ints
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.threads import Pieces, ThreadName
 
-__all__ = ["LEFT", "LONG", "RankWork", "Ties", "launch_pieces", "ties"]
+__all__ = ["LONG", "RankWork", "Ties", "launch_pieces", "ties"]
 
 LONG = 100_000_000  # ps: no launch and no stream takes 100 us; something else held the op
+_NEXT = 10_000_000  # ps: what a queue held back begins so near to its head
 LAUNCH, STREAM, SYNC, LEFT = range(4)
 _TYPICAL = {LAUNCH: 5_000_000, STREAM: 1_000_000, SYNC: 1_000_000, LEFT: 0}
 
@@ -38,7 +45,8 @@ class Ties(msgspec.Struct, frozen=True, eq=False):
 
     `op` waits for `source`, GPU work if that is 0 or more, else piece `-1 - source` (pieces are
     counted through all threads); `delay` in ps. `binding` is the row that released each op, with
-    its `latency`; `kind` says how each row is tied.
+    its `latency`; `kind` says how each row is tied. `queued` is the work that stood in a queue
+    behind that of another stream.
     """
 
     op: Ints
@@ -47,11 +55,46 @@ class Ties(msgspec.Struct, frozen=True, eq=False):
     delay: Ints
     binding: Ints
     latency: Ints
+    queued: tuple[int, ...] = ()
+
+    @property
+    def held(self) -> Bools:
+        """Which of `binding` do not explain when their work began."""
+        unexplained: Bools = (self.latency > LONG) & (self.kind[self.binding] != LEFT)
+        return unexplained
 
 
 def ties(work: RankWork) -> Ties:
     """Return what each piece of GPU work waits for, and what released it."""
-    op, source, ended, kind = _causes(work)
+    found = _ties(work, work.waits)
+    queued = dict(_behind(work, found))
+    if not queued:
+        return found
+    waits = {op: [*work.waits.get(op, ()), *queued.get(op, ())] for op in {**work.waits, **queued}}
+    return replace(_ties(work, waits), queued=tuple(queued))
+
+
+def _behind(work: RankWork, tied: Ties) -> Iterator[tuple[int, list[int]]]:
+    """Yield each op that stood in a queue behind another, and the GPU work that released that."""
+    gpu = work.activity.gpu
+    start, launched, stream = gpu.events.start, gpu.launched, gpu.events.stream
+    held = tied.op[tied.binding[tied.held]]
+    free = gpu.has_launch.copy()
+    free[held] = False
+    for op in held[gpu.has_launch[held]].tolist():
+        near = np.arange(*np.searchsorted(start, (start[op] - _NEXT, start[op] + _NEXT)))
+        ahead = near[free[near] & (launched[near] < launched[op]) & (stream[near] != stream[op])]
+        if not ahead.size:
+            continue
+        first = ahead[np.argmax(launched[ahead])]
+        sources = tied.source[tied.op == first]
+        sources = sources[sources >= 0]
+        if released := sources[gpu.events.end[sources] <= start[op]].tolist():
+            yield op, released
+
+
+def _ties(work: RankWork, waits: Mapping[int, list[int]]) -> Ties:
+    op, source, ended, kind = _causes(work, waits)
     start = work.activity.gpu.events.start
     first = _first_of_each(op)
     left = np.maximum(0, start[op] - ended)
@@ -62,10 +105,10 @@ def ties(work: RankWork) -> Ties:
     return Ties(op, source, kind, delay, binding, left[binding])
 
 
-def _causes(work: RankWork) -> tuple[Ints, Ints, Ints, Ints]:
+def _causes(work: RankWork, waits_of: Mapping[int, list[int]]) -> tuple[Ints, Ints, Ints, Ints]:
     """Return (op, source, when that ended, kind) of all causes, as in `Ties`, op by op."""
     gpu = work.activity.gpu
-    synced = [(op, source) for op, sources in work.waits.items() for source in sources]
+    synced = [(op, source) for op, sources in waits_of.items() for source in sources]
     waits = np.array(synced, np.int64).reshape(-1, 2)
     order = np.argsort(gpu.events.stream, kind="stable")
     follows = gpu.events.stream[order[1:]] == gpu.events.stream[order[:-1]]

@@ -12,7 +12,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.traces.rebuild.rank.calls import RankCollectives
-from commsim.traces.rebuild.rank.causes import LEFT, LONG, RankWork, Ties, ties
+from commsim.traces.rebuild.rank.causes import LEFT, RankWork, Ties, ties
 from commsim.traces.rebuild.rank.fragment_rows import FragmentRows, in_order, rows_of
 
 __all__ = ["Fragment", "fragment_of"]
@@ -46,6 +46,7 @@ class Fragment(msgspec.Struct, frozen=True, eq=False):
     begin: int
     held: int
     held_ops: int
+    queued_ops: int
     left_over: int
 
     def __len__(self) -> int:
@@ -60,8 +61,6 @@ def fragment_of(work: RankWork, calls: RankCollectives) -> Fragment:
     by_op = np.argsort(op, kind="stable")
     name, names = in_order(columns["name"])
     stream, streams = in_order(columns["stream"])
-    kind = tied.kind[tied.binding]
-    held = (tied.latency > LONG) & (kind != LEFT)
     return Fragment(
         kind=columns["kind"],
         stream=stream,
@@ -82,9 +81,10 @@ def fragment_of(work: RankWork, calls: RankCollectives) -> Fragment:
         streams=tuple(rows.streams[at] for at in streams),
         window=_window(work, rows),
         begin=min(int(pieces.start[0]) for pieces in work.pieces.values()),
-        held=int(tied.latency[held].sum()),
-        held_ops=int(held.sum()),
-        left_over=int((kind == LEFT).sum()),
+        held=int(tied.latency[tied.held].sum()),
+        held_ops=int(tied.held.sum()),
+        queued_ops=len(tied.queued),
+        left_over=int((tied.kind[tied.binding] == LEFT).sum()),
     )
 
 

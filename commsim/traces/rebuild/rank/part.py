@@ -18,9 +18,10 @@ from commsim.traces.rebuild.rank.collectives import collectives_of
 from commsim.traces.rebuild.rank.fragment import Fragment, fragment_of
 from commsim.traces.rebuild.rank.gloo_waits import unsure_waits
 from commsim.traces.rebuild.rank.host_account import HostAccount
+from commsim.traces.rebuild.rank.issue_order import issue_order
 from commsim.traces.rebuild.rank.own_account import OwnAccount, own_account, window_of
 from commsim.traces.rebuild.rank.pace import RankPace, pace_of
-from commsim.traces.rebuild.rank.streams import cross_stream, issue_order
+from commsim.traces.rebuild.rank.streams import cross_stream
 from commsim.traces.rebuild.rank.suspects import Suspect, suspects_of
 from commsim.traces.rebuild.rank.threads import pieces_of
 from commsim.units import format_time

@@ -20,7 +20,7 @@ from commsim.traces.formats import Event, EventKind
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
 from commsim.traces.rebuild.rank.gloo_waits import gloo_waits
-from commsim.traces.rebuild.rank.streams import SLACK, IssueOrder
+from commsim.traces.rebuild.rank.issue_order import SLACK, IssueOrder
 from commsim.traces.rebuild.rank.thread_labels import thread_labels
 
 __all__ = ["Pieces", "ThreadName", "pieces_of"]

@@ -9,20 +9,27 @@ import numpy as np
 import pytest
 
 from commsim.traces.formats import EventKind
-from commsim.traces.rebuild.rank.calls import ThreadCall
-from commsim.traces.rebuild.rank.streams import (
+from commsim.traces.formats.event_args import NO_ARGS
+from commsim.traces.rebuild.rank.calls import (
+    CollectiveCall,
+    RankCollectives,
+    StreamWait,
+    ThreadCall,
+)
+from commsim.traces.rebuild.rank.issue_order import (
     SLACK,
     IssueOrder,
     Queue,
-    _after_waits,
-    _communicates,
-    _fits,
-    _gather,
-    _last_fit,
-    _next_work,
     _queues,
-    _recorded,
+    fits,
+    last_fit,
 )
+from commsim.traces.rebuild.rank.process_group_waits import (
+    _communicates,
+    _next_work,
+    process_group_waits,
+)
+from commsim.traces.rebuild.rank.streams import _gather, _recorded
 
 THREAD = ("1", "1")
 
@@ -58,9 +65,9 @@ def rank(**columns: Any) -> Any:
 def test_work_may_have_waited_for_what_ended_up_to_two_microseconds_later() -> None:
     assert SLACK == 2_000_000
     seen = rank(ends=[100 + SLACK, 101 + SLACK, 100], starts=[0, 0, 100])
-    assert [_fits(seen, source, 2) for source in (0, 1, 2)] == [True, False, True]
-    assert _last_fit(seen, [1, 0, 2], 2) == 0
-    assert _last_fit(seen, [1], 2) == _last_fit(seen, [], 2) == -1
+    assert [fits(seen, source, 2) for source in (0, 1, 2)] == [True, False, True]
+    assert last_fit(seen, [1, 0, 2], 2) == 0
+    assert last_fit(seen, [1], 2) == last_fit(seen, [], 2) == -1
 
 
 ISSUE = IssueOrder({}, {THREAD: Queue([5, 25], [0, 3])}, {7: Queue([5, 18, 25], [0, 2, 3])})
@@ -79,8 +86,8 @@ def test_what_may_wait_is_the_next_work_of_the_thread_and_of_its_stream(
     index: int, waiting: list[int]
 ) -> None:
     seen = rank(streams=[7, 8, 7, 7])
-    assert _next_work(seen, ISSUE, ThreadCall(THREAD, index)) == waiting
-    assert _next_work(seen, ISSUE, ThreadCall(("1", "2"), index)) == []
+    assert _next_work(seen, ISSUE, ThreadCall(THREAD, index), {}) == waiting
+    assert _next_work(seen, ISSUE, ThreadCall(("1", "2"), index), {}) == []
 
 
 @pytest.mark.parametrize(("call", "sources"), [(0, [4]), (1, [1]), (-1, [1])])
@@ -88,11 +95,17 @@ def test_a_wait_is_for_its_call_else_for_the_last_one_that_had_ended(
     call: int, sources: list[int]
 ) -> None:
     """Calls 0 and 1 are kernels 4 and 1, launched at 2 and 3; both had ended by then."""
-    seen = rank(streams=[7, 8, 7, 7], ends=[0, 50, 0, 0, 60], starts=[0, 0, 70, 70, 0])
-    calls = [SimpleNamespace(kernel=4, launched=2), SimpleNamespace(kernel=1, launched=3)]
-    waits = [SimpleNamespace(at=ThreadCall(THREAD, 2), call=call)]
-    known: Any = SimpleNamespace(calls=calls, waits=waits)
-    assert list(_after_waits(seen, ISSUE, known)) == [(source, 3) for source in sources]
+    none = np.zeros(5, bool)
+    seen = rank(
+        streams=[7, 8, 7, 7, 8], ends=[0, 50, 0, 0, 60], starts=[0, 0, 70, 70, 0],
+        is_collective=none, has_launch=none,
+    )  # fmt: skip
+    seen.event = lambda call: SimpleNamespace(start=10 * call.index, args=NO_ARGS)
+    seen.threads = {}
+    calls = [CollectiveCall(0, "all_reduce", kernel, 0, 0, at) for kernel, at in ((4, 2), (1, 3))]
+    known = RankCollectives(tuple(calls), (StreamWait(ThreadCall(THREAD, 2), call),), ())
+    found = process_group_waits(seen, ISSUE, known, {})
+    assert list(found) == [(source, 3) for source in sources]
 
 
 def test_each_op_waits_for_another_once() -> None:

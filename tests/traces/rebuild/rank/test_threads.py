@@ -16,7 +16,7 @@ from commsim.traces.formats.files import Document
 from commsim.traces.formats.kineto import read_kineto
 from commsim.traces.rebuild.rank.activity import activity_of
 from commsim.traces.rebuild.rank.calls import Thread, ThreadCall
-from commsim.traces.rebuild.rank.streams import SLACK, IssueOrder, Queue, issue_order
+from commsim.traces.rebuild.rank.issue_order import SLACK, IssueOrder, Queue, issue_order
 from commsim.traces.rebuild.rank.threads import (
     BlockedSpan,
     _blocking,
