@@ -33,6 +33,7 @@ from commsim.traces.formats import (
     find_files,
     format_of,
     is_nccl_tests,
+    join_nccl_logs,
     record_of,
     recordings_of,
     wrong_encoding,
@@ -192,7 +193,9 @@ def _dumps(files: dict[int, KinetoFile], found: _Found) -> dict[int, RankRecord]
     """Return each rank's flight recorder dump; other records besides Kineto are not used."""
     dumps = {r.rank: r for r in found.records if r.format == "flight recorder"}
     unused = [r.name for r in found.records if r.format != "flight recorder"]
-    found.notes += [f"{name}: not needed beside Kineto traces; left out." for name in unused]
+    if unused:
+        more = f" and {len(unused) - 1} more files" if len(unused) > 1 else ""
+        found.notes.append(f"{unused[0]}{more}: not needed beside Kineto traces; left out.")
     return {rank: dumps[rank] for rank in files if rank in dumps}
 
 
@@ -236,8 +239,9 @@ def _ranked(records: Sequence[RankRecord], found: _Found) -> list[RankRecord]:
         if record.rank in names:
             raise TraceError(_twice(names[record.rank], record.name, record.rank))
         names[record.rank] = record.name
+    records = join_nccl_logs(records)
     if not found.groups:
-        return list(records)
+        return records
     return [replace(record, groups={**found.groups, **(record.groups or {})}) for record in records]
 
 

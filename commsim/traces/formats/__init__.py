@@ -22,6 +22,7 @@ from commsim.traces.formats.files import (
 )
 from commsim.traces.formats.goal import write_goal
 from commsim.traces.formats.kineto import KinetoFile, is_kineto, read_kineto
+from commsim.traces.formats.nccl_log import join_nccl_logs
 from commsim.traces.formats.nccl_tests import (
     NcclTests,
     is_bench_json,
@@ -62,6 +63,7 @@ __all__ = [
     "is_nccl_tests",
     "is_param_bench",
     "is_tar",
+    "join_nccl_logs",
     "merged",
     "numbers_of",
     "read_bench_json",

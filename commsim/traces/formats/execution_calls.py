@@ -1,7 +1,7 @@
 """
 An Execution Trace alone as a record: the calls of a process in order, without times.
 
-A wait is matched with its call by the sequence number; what is never waited for blocks.
+A wait is matched with its calls by group and sequence number; what is never waited for blocks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ __all__ = ["record_of"]
 def record_of(trace: ExecutionTrace) -> RankRecord:
     """Return the communication calls that an Execution Trace holds."""
     calls: list[Issued] = []
-    at: dict[int, int] = {}
-    awaited = {comm.sequence for comm in trace.comms if comm.is_wait}
+    at: dict[tuple[str, int], list[int]] = {}
+    awaited = {comm.work for comm in trace.comms if comm.is_wait}
     unnamed = 0
     for comm in trace.comms:
         if comm.is_wait:
-            index = at.get(comm.sequence)
-            calls.append(Issued("wait", after=() if index is None else (index,)))
+            calls.append(Issued("wait", after=tuple(at.get(comm.work, ()))))
             continue
         if not comm.op:
             unnamed += comm.name != "init"
             continue
         if comm.sequence >= 0:
-            at[comm.sequence] = len(calls)
-        calls.append(_issued(trace, comm, blocking=comm.sequence not in awaited))
+            at.setdefault(comm.work, []).append(len(calls))
+        calls.append(_issued(trace, comm, blocking=comm.work not in awaited))
     notes = [
         f"PyTorch Execution Trace {trace.schema}: calls in order, without times and"
         " without the work between them."

@@ -3,7 +3,9 @@ PyTorch Execution Trace: what each communication call was given; it holds no tim
 
 Schemas 1.0.1 to 1.1.1. A `record_param_comms` node lists its inputs by position:
 [tensors], sequence, group, rank (or peer, or root), "name", in splits, out splits, ...
-A wait is [sequence, group, rank, "wait", ...]. A tensor is
+A wait is [sequence, group, rank, "wait", ...]. In 1.1.1 a group is [name, description] and a
+sequence [number, of messages]: each group counts its collectives and its messages apart, and calls
+that are coalesced are one. Before, they are numbers, and a wait does not say its group. A tensor is
 [tensor id, storage id, offset, elements, bytes per element, device].
 Gloo leaves no such nodes: there the c10d ops say what was called, and not by which group.
 """
@@ -48,7 +50,8 @@ class _ExecutionTraceJson(msgspec.Struct):
 class CommNode(msgspec.Struct, frozen=True):
     """One communication call: elements that go in and come out, `splits` per member.
 
-    `op` is commsim's name of the call `name`. -1 and "" are unknown.
+    `op` is commsim's name of the call `name`, `counter` tells what `sequence` counts. -1 and "" are
+    unknown.
     """
 
     name: str
@@ -62,6 +65,12 @@ class CommNode(msgspec.Struct, frozen=True):
     dtype: str
     splits: tuple[int, ...]
     peer: int
+    counter: str = ""
+
+    @property
+    def work(self) -> tuple[str, int]:
+        """What a call and its wait share: who counted it, and its number there."""
+        return self.counter, self.sequence
 
     @property
     def is_wait(self) -> bool:
@@ -239,8 +248,11 @@ def _call(
     dtype: str = "",
     splits: tuple[int, ...] = (),
 ) -> CommNode:
-    first = sequence[0] if isinstance(sequence, list) and sequence else sequence
-    label = group[0] if isinstance(group, list) and group else group
+    first, label, counter = sequence, group, ""
+    if isinstance(group, list) and group:
+        label = counter = str(group[0])
+    if isinstance(sequence, list) and sequence:
+        first, counter = sequence[0], f"{counter} messages" if sequence[-1] is True else counter
     known, size = dtype_of(dtype)
     return CommNode(
         name=name,
@@ -254,6 +266,7 @@ def _call(
         dtype=known,
         splits=splits,
         peer=integer(peer),
+        counter=counter,
     )
 
 

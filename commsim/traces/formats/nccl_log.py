@@ -6,16 +6,17 @@ NCCL_DEBUG=INFO logs with NCCL_DEBUG_SUBSYS=INIT,COLL: order and sizes of calls,
     host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x55 rank 3 nranks 16 ... commId 0x9 - Init
       COMPLETE
 
-A log may hold many processes. commId says which of their communicators are the same; a process
-is the rank that it has in the largest of them.
+A log may hold many processes, or be one of several. commId says which of their communicators are
+the same; a process is the rank that it has in the largest of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from commsim.errors import TraceError
 from commsim.ops import NCCL_TYPES, ROOTED, element_bytes, op_of
@@ -23,7 +24,7 @@ from commsim.traces.formats.files import Data, Document
 from commsim.traces.formats.records import Issued, RankRecord
 from commsim.traces.formats.values import in_bytes
 
-__all__ = ["is_nccl_log", "read_nccl_log"]
+__all__ = ["is_nccl_log", "join_nccl_logs", "read_nccl_log"]
 
 _N = r"\d{1,18}"  # as many digits as 64 bits hold
 _CALL = re.compile(
@@ -72,6 +73,11 @@ def read_nccl_log(document: Document) -> list[RankRecord]:
             world_size=max(ranks.values()) + 1,
             calls=tuple(_calls(log, process, matches, members)),
             library="nccl",
+            places={
+                number: (place, size)
+                for (of, _), (place, size, number) in log.comms.items()
+                if of == process and number and number not in members
+            },
             notes=(
                 "NCCL log: the order and the sizes of calls; it has no durations"
                 " and no work between them.",
@@ -79,6 +85,48 @@ def read_nccl_log(document: Document) -> list[RankRecord]:
         )
         for process, matches in sorted(log.calls.items(), key=lambda item: ranks[item[0]])
     ]
+
+
+def join_nccl_logs(records: Sequence[RankRecord]) -> list[RankRecord]:
+    """Tell each call its ranks, if logs of other processes say the members of its communicator.
+
+    Where they do not, it is taken to be of neighbours: the ranks around its own.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for record in records:
+        for number, (place, _) in (record.places or {}).items():
+            found.setdefault(number, {})[place] = record.rank
+    return [_joined(record, found) if record.places else record for record in records]
+
+
+def _joined(record: RankRecord, found: Mapping[str, Mapping[int, int]]) -> RankRecord:
+    groups: dict[str, tuple[int, ...]] = {}
+    guessed = 0
+    for number, (place, size) in (record.places or {}).items():
+        at = found[number]
+        if len(at) == size:
+            groups[number] = tuple(at[member] for member in range(size))
+        else:
+            first = max(0, record.rank - place)
+            groups[number] = tuple(range(first, first + size))
+            guessed += groups[number] != tuple(range(size))
+    notes = (
+        f"{record.name}: {guessed} communicators have members whose logs are not given: they are"
+        " taken to be the ranks next to its own.",
+    )
+    return replace(
+        record,
+        calls=tuple(_placed(call, groups.get(call.group, ())) for call in record.calls),
+        notes=(*record.notes, *(notes if guessed else ())),
+    )
+
+
+def _placed(call: Issued, ranks: tuple[int, ...]) -> Issued:
+    """Return a call with its ranks, and with a rank for each place in its communicator."""
+    if not ranks:
+        return call
+    root, peer = (ranks[at] if 0 <= at < len(ranks) else -1 for at in (call.root, call.peer))
+    return replace(call, ranks=ranks, root=root, peer=peer)
 
 
 def _lines(document: Document) -> _Log:
@@ -143,13 +191,13 @@ def _calls(
     for found in matches:
         _, _, number = log.comms.get((process, found["comm"]), (0, 0, ""))
         nranks = int(found["nranks"])
-        ranks = members.get(number, tuple(range(nranks)) if nranks < _MAX_RANKS else ())
+        ranks = members.get(number) or _taken(number, nranks)
         op, root = op_of(found["op"]), int(found["root"])
         at = int(found["type"])
         dtype = NCCL_TYPES[at] if at < len(NCCL_TYPES) else ""
         itemsize = element_bytes(dtype) if dtype else -1
         part = in_bytes(int(found["elements"]), itemsize)
-        other = ranks[root] if 0 <= root < len(ranks) else -1
+        other = ranks[root] if 0 <= root < len(ranks) else -1 if ranks else root
         yield Issued(
             op=op,
             sent=part * nranks if op == "all_to_all" else -1 if op == "reduce_scatter" else part,
@@ -162,3 +210,8 @@ def _calls(
             sequence=int(found["count"], 16) if op not in ("send", "recv") else -1,
             name=found["op"],
         )
+
+
+def _taken(number: str, nranks: int) -> tuple[int, ...]:
+    """Return the first ranks, for a communicator of which no line says more."""
+    return () if number or nranks >= _MAX_RANKS else tuple(range(nranks))

@@ -52,7 +52,11 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class RankRecord(msgspec.Struct, frozen=True):
-    """What one file says: its rank (-1 if unknown), the run's size, and the calls in order."""
+    """What one file says: its rank (-1 if unknown), the run's size, and the calls in order.
+
+    `places` are its place in a group and the size of that, where only the files of all ranks
+    together say the members; `root` and `peer` of calls in such groups are places in them.
+    """
 
     name: str
     format: str
@@ -62,6 +66,7 @@ class RankRecord(msgspec.Struct, frozen=True):
     library: str = ""
     groups: Mapping[str, tuple[int, ...]] | None = None
     notes: tuple[str, ...] = ()
+    places: Mapping[str, tuple[int, int]] | None = None
 
 
 def buffer_size(op: str, sent: int, received: int, members: int) -> int:

@@ -60,6 +60,16 @@ def test_a_wait_is_of_its_sequence_number() -> None:
     assert [call.blocking for call in found.calls[1:4]] == [False, True, False]
 
 
+def test_a_wait_is_of_its_group_and_of_all_that_was_coalesced() -> None:
+    wait = {"name": "wait", "op": ""}
+    found = record_of(
+        trace({"counter": "1"}, {"counter": "2"}, {"counter": "2"}, {"counter": "3"},
+              wait | {"counter": "1"}, wait | {"counter": "2"}, wait | {"counter": "4"})
+    )  # fmt: skip
+    assert [call.after for call in found.calls[4:]] == [(0,), (1, 2), ()]
+    assert [call.blocking for call in found.calls[:4]] == [False, False, False, True]
+
+
 def test_calls_of_unknown_names_are_counted_and_init_is_none_of_them() -> None:
     found = record_of(trace({"name": "init", "op": ""}, {"name": "odd", "op": ""}, {}))
     assert len(found.calls) == 1

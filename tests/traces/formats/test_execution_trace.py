@@ -57,9 +57,25 @@ def test_a_recorded_call_by_position() -> None:
         CommNode(
             name="allreduce", op="all_reduce", record_function=3, sequence=9, group="dp",
             elements=10, out_elements=10, itemsize=4, dtype="float32", splits=(), peer=5,
+            counter="dp",
         ),
     )  # fmt: skip
     assert not found.comms[0].is_wait
+
+
+def test_a_call_and_its_wait_share_what_counts_them() -> None:
+    """Schema 1.1.1 names the group of a wait, and counts messages apart; 1.0.1 does neither."""
+    work = [
+        one(node(COMMS, given)).work
+        for given in (
+            [[tensor(6)], [9, False], ["dp", "x"], 5, "allreduce", []],
+            [[9, False], ["dp", "x"], 5, "wait", []],
+            [[tensor(6)], [9, True], ["dp", "x"], 5, "send", []],
+            [[tensor(6)], 9, 94594108284448, 5, "allreduce", []],
+            [9, 0, 5, "wait", []],
+        )
+    ]
+    assert work == [("dp", 9), ("dp", 9), ("dp messages", 9), ("", 9), ("", 9)]
 
 
 def test_what_is_nested_is_read_as_what_is_flat() -> None:

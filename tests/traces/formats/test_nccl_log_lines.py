@@ -6,7 +6,7 @@ import pytest
 
 from commsim.errors import TraceError
 from commsim.traces.formats.files import Document
-from commsim.traces.formats.nccl_log import is_nccl_log, read_nccl_log
+from commsim.traces.formats.nccl_log import is_nccl_log, join_nccl_logs, read_nccl_log
 from commsim.traces.formats.records import Issued, RankRecord
 
 
@@ -102,10 +102,12 @@ def test_a_process_is_the_rank_of_its_largest_communicator() -> None:
 
 
 def test_a_group_of_which_a_member_is_missing_is_the_first_ranks() -> None:
-    found = read(init(40, "0x5", 0, 2, "0xab"), init(41, "0x5", 1, 2), call(40), call(41))
+    found = join_nccl_logs(
+        read(init(40, "0x5", 0, 2, "0xab"), init(41, "0x5", 1, 2), call(40), call(41))
+    )
     assert [record.calls[0].ranks for record in found] == [(0, 1), (0, 1)]
     assert [record.calls[0].group for record in found] == ["0xab", "2 ranks"]
-    far = read(init(40, "0x5", 5, 8, "0xab"), call(40, nranks=8))
+    far = join_nccl_logs(read(init(40, "0x5", 5, 8, "0xab"), call(40, nranks=8)))
     assert (far[0].rank, far[0].world_size, far[0].calls[0].ranks) == (5, 6, tuple(range(8)))
 
 
@@ -142,3 +144,47 @@ def test_a_group_that_no_memory_holds_has_no_ranks() -> None:
 def test_a_log_without_calls_is_refused() -> None:
     with pytest.raises(TraceError, match="no line about a call. Log with NCCL_DEBUG=INFO"):
         read(init(40, "0x5", 0, 2))
+
+
+def logs(*pairs: tuple[int, int]) -> list[RankRecord]:
+    """One log per rank: of a world of 4, and of communicators of two ranks that lie so apart."""
+    found = []
+    for rank in range(4):
+        lines = [init(40, "0x5", rank, 4, "0xab")]
+        lines += [
+            init(40, f"0x{6 + at}", pair.index(rank), 2, f"0xc{at}")
+            for at, pair in enumerate(pairs)
+            if rank in pair
+        ]
+        lines += [call(40, "Send", f"0x{6 + at}", root=1) for at in range(len(pairs))]
+        lines += [call(40, "Broadcast", f"0x{6 + at}", root=0) for at in range(len(pairs))]
+        kept = [line for line in lines if rank in pairs[0] or "0x6 " not in line]
+        found += read(*(line for line in kept if rank in pairs[-1] or "0x7 " not in line),
+                      call(40, nranks=4))  # fmt: skip
+    return found
+
+
+def test_logs_of_single_processes_say_the_members_together() -> None:
+    apart = logs((0, 2), (1, 3))
+    assert [record.rank for record in apart] == [0, 1, 2, 3]
+    assert apart[2].calls[0].ranks == ()
+    whole = join_nccl_logs(apart)
+    sends = [record.calls[0] for record in whole]
+    assert [(send.ranks, send.peer) for send in sends] == [
+        ((0, 2), 2), ((1, 3), 3), ((0, 2), 2), ((1, 3), 3),
+    ]  # fmt: skip
+    assert [record.calls[1].root for record in whole] == [0, 1, 0, 1]
+    assert [record.calls[2].ranks for record in whole] == [(0, 1, 2, 3)] * 4
+    assert [len(record.notes) for record in whole] == [1] * 4
+
+
+def test_members_without_a_log_are_taken_to_be_neighbours() -> None:
+    (record,) = join_nccl_logs(logs((2, 3), (0, 1))[3:])
+    assert [call.ranks for call in record.calls] == [(2, 3), (2, 3), (0, 1, 2, 3)]
+    assert [call.root for call in record.calls] == [-1, 2, -1]
+    assert record.notes[1] == (
+        "run.log: 1 communicators have members whose logs are not given: they are taken to be the"
+        " ranks next to its own."
+    )
+    (alone,) = join_nccl_logs(logs((0, 1), (2, 3))[:1])
+    assert (alone.calls[0].ranks, alone.calls[0].peer, len(alone.notes)) == ((0, 1), 1, 1)

@@ -10,6 +10,7 @@ stays unknown: "" or -1.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right, insort
 
 import numpy as np
 from msgspec.structs import replace
@@ -68,18 +69,38 @@ def collectives_of(
             found.append(_of_family(activity, index, op, op.family))
     found.sort(key=lambda call: (call.launched, call.start))
     found = with_groups(found, activity, dump, notes)
-    by_sequence = {
-        node.sequence: position
-        for position, call in enumerate(found)
-        if (node := _node_of(activity, activity.gpu[call.kernel], nodes))
-    }
+    by_work = _by_work(activity, found, nodes)
     waits = [
-        StreamWait(call, by_sequence.get(node.sequence, -2) if (node := nodes.get(call)) else -1)
+        StreamWait(call, by_work.get(node.work, -2) if (node := nodes.get(call)) else -1)
         for call in _comms(activity)
         if _is_wait(activity, call, nodes)
     ]
     known = tuple(wait for wait in waits if wait.call > -2)
     return RankCollectives(tuple(found), known, tuple(notes), activity.file.cut)
+
+
+def _by_work(
+    activity: Activity, calls: list[CollectiveCall], nodes: dict[ThreadCall, CommNode]
+) -> dict[tuple[str, int], int]:
+    """Return which call each work of the Execution Trace is.
+
+    What was coalesced launched nothing itself, and stands before the launch that does it all.
+    """
+    before: dict[tuple[str, str], list[int]] = {}
+    for made, node in nodes.items():
+        if not node.is_wait:
+            insort(before.setdefault(made.thread, []), made.index)
+    found: dict[tuple[str, int], int] = {}
+    for position, call in enumerate(calls):
+        op = activity.gpu[call.kernel]
+        place = _comms_call(activity, op)
+        if place is None and op.launch is not None:
+            known = before.get(op.launch.thread, [])
+            at = bisect_right(known, op.launch.index)
+            place = ThreadCall(op.launch.thread, known[at - 1]) if at else None
+        if place is not None and place in nodes:
+            found[nodes[place].work] = position
+    return found
 
 
 def _kept(call: CollectiveCall) -> CollectiveCall:
