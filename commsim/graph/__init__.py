@@ -5,6 +5,7 @@ The workload graph: the first of commsim's two waists. Every source of work beco
 """
 
 from commsim.graph.builder import GraphBuilder
+from commsim.graph.capture_meta import HOST_STREAM
 from commsim.graph.check import validate
 from commsim.graph.edit import replace_rank, scale_compute, slowest_rank
 from commsim.graph.file import load_graph, pack_graph, save_graph, unpack_graph
@@ -37,6 +38,7 @@ from commsim.graph.table import (
 )
 
 __all__ = [
+    "HOST_STREAM",
     "Arrays",
     "Axis",
     "Collectives",

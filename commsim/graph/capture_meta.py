@@ -12,11 +12,15 @@ import msgspec
 from commsim.arrays import Ints
 from commsim.units import MOST_BYTES
 
-__all__ = ["check_meta"]
+__all__ = ["HOST_STREAM", "check_meta"]
+
+HOST_STREAM = "host"
+"""The stream of a captured program itself: ops that it issues wait for where it last waited."""
 
 _Work = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 _Length = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
@@ -29,7 +33,8 @@ class _Memory(msgspec.Struct):
 
 
 class _Capture(msgspec.Struct):
-    """`products` are (kind, m, n, k, batch, dtype, causal) by the names of ops."""
+    """`products` are (kind, m, n, k, batch, dtype, causal) by the names of ops, `launches` how many
+    kernels those are that are more than one."""
 
     script: str
     torch: str
@@ -39,6 +44,7 @@ class _Capture(msgspec.Struct):
     memory: dict[str, _Memory]
     products: dict[str, tuple[str, _Length, _Length, _Length, _Length, str, bool]]
     notes: list[str]
+    launches: dict[str, _Count] = {}
 
 
 def check_meta(meta: Mapping[str, Any], lane_rank: Ints) -> None:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from commsim.arrays import Bools, Floats, Ints, distinct
 from commsim.cluster import Cluster
-from commsim.graph import OpKind, joined_lanes
+from commsim.graph import HOST_STREAM, OpKind, joined_lanes
 from commsim.libraries import Library
 from commsim.metrics.bandwidth import MESSAGE
 from commsim.metrics.bottleneck import copy_resource
@@ -217,15 +217,31 @@ class _LimitSearch:
             yield _Weighed(Limit(kind, resource, "", None, 0.0), changes)
 
     def _host(self) -> Iterator[_Weighed]:
-        """Weigh the CPU's work next to a GPU, with the latency of what it launches."""
+        """Weigh the CPU's work next to a GPU, with the latency of what it launches.
+
+        A CPU of twice the speed halves its work, not that latency; a captured program's work is the
+        delay with which it issues each op.
+        """
         cpu = ~self._timeline.on_gpu
         delayed = np.array([kind == "delay" for kind in self._path.kind], dtype=np.bool_)
         held = self._on_path(cpu) + float(
             (self._path.end - self._path.start)[delayed].sum() if cpu.any() else 0.0
         )
         if held > _NOTICED * self._step:
-            changes = Change(_scaled(cpu, 1.0), undelayed=cpu), Change(_scaled(cpu, 0.5))
+            issues = cpu & self._of_program()
+            changes = (
+                Change(_scaled(cpu, 1.0), delays=_scaled(cpu, 1.0)),
+                Change(_scaled(cpu, 0.5), delays=_scaled(issues, 0.5)),
+            )
             yield _Weighed(Limit("host", "", "", None, 0.0), changes, self._at_work())
+
+    def _of_program(self) -> Bools:
+        """Say which spans are a captured program's own, from which it issues with a delay each."""
+        graph = self._timeline.graph
+        if "capture" not in graph.meta or HOST_STREAM not in graph.streams:
+            return np.zeros(len(self._timeline), dtype=np.bool_)
+        found: Bools = graph.stream[self._timeline.op] == graph.streams.index(HOST_STREAM)
+        return found
 
     def _at_work(self) -> float:
         """Return how long (ps) the busiest GPU computes or moves data: no host saves any of it.
@@ -258,7 +274,9 @@ class _LimitSearch:
         yield _Weighed(limit, (Change(factor, detached=between),))
         lane = graph.lane[graph.dep_op], np.repeat(graph.lane, np.diff(graph.dep_ptr))
         if graph.dep_delay[lane[0] != lane[1]].any():
-            travels = Change(np.ones(len(timeline)), undelayed=timeline.kind == OpKind.COMPUTE)
+            travels = Change(
+                np.ones(len(timeline)), delays=_scaled(timeline.kind == OpKind.COMPUTE, 1.0)
+            )
             yield _Weighed(Limit("p2p", "", limit.where, None, 0.0), (travels,))
 
     def _imbalance(self) -> Iterator[_Weighed]:

@@ -43,12 +43,12 @@ COMPILED_FROM = 2**20  # spans times changes: about as long as numba takes to lo
 class Change(msgspec.Struct, frozen=True, eq=False):
     """What is asked: `factor` multiplies the duration of each span.
 
-    A span in `detached` waits for no other lane; a delay after a span in `undelayed` is none.
+    A span in `detached` waits for no other lane; `delays` multiplies the delays after each span.
     """
 
     factor: Floats
     detached: Bools | None = None
-    undelayed: Bools | None = None
+    delays: Floats | None = None
 
 
 class Retiming:
@@ -87,9 +87,12 @@ class Retiming:
     def _times(self, change: Change, *, fast: bool = False) -> tuple[Floats, Floats]:
         """Return the new (arrival, end) of every span; `fast` if by compiled code."""
         plan, spans = self._plan, len(self._timeline)
-        nobody = np.zeros(spans, dtype=np.bool_)
-        flags = (change.detached, change.undelayed)
-        columns: Any = (change.factor, *(nobody if flag is None else flag for flag in flags))
+        detached, delays = change.detached, change.delays
+        columns: Any = (
+            change.factor,
+            np.zeros(spans, dtype=np.bool_) if detached is None else detached,
+            np.ones(spans) if delays is None else delays,
+        )
         altered = Altered(*columns)
         found: Any = (
             np.full(spans, UNKNOWN),
@@ -137,14 +140,14 @@ class Retiming:
         timeline, plan, (first, needs, delay) = self._timeline, self._plan, self._edges
         delays = delay[:, None].astype(np.float64)
         alone = None
-        if any(one.detached is not None or one.undelayed is not None for one in changes):
+        if any(one.detached is not None or one.delays is not None for one in changes):
             waiting = np.repeat(np.arange(len(timeline)), np.diff(first))
             apart = timeline.lane[waiting] != timeline.lane[needs]
             delays = np.repeat(delays, len(changes), axis=1)
             alone = np.zeros((len(timeline), len(changes)), dtype=np.bool_)
             for at, one in enumerate(changes):
-                if one.undelayed is not None:
-                    delays[one.undelayed[needs], at] = 0.0
+                if one.delays is not None:
+                    delays[:, at] *= one.delays[needs]
                 if one.detached is not None:
                     delays[apart & one.detached[waiting], at] = -np.inf
                     alone[:, at] = one.detached

@@ -41,11 +41,13 @@ class SpanPlan(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """Per span: the `factor` of its duration, whether it is `detached`, and `undelayed`."""
+    """Per span: the `factor` of its duration, whether it is `detached`, and the factor `delays` of
+    the delays after it.
+    """
 
     factor: Sequence[float]
     detached: Sequence[bool]
-    undelayed: Sequence[bool]
+    delays: Sequence[float]
 
 
 class SpanTimes(NamedTuple):
@@ -66,7 +68,7 @@ def time_spans(plan: SpanPlan, altered: Altered, times: SpanTimes) -> None:
     """
     order, lane, offset, before, began, ended, slack = plan[:7]
     first, needs, delay, meets, meeting, member = plan[7:]
-    factor, detached, undelayed = altered
+    factor, detached, delays = altered
     arrive, end, met = times
     for span in order:
         together = -1 if detached[span] else meets[span]
@@ -83,9 +85,7 @@ def time_spans(plan: SpanPlan, altered: Altered, times: SpanTimes) -> None:
                     need = needs[at]
                     if alone and lane[need] != lane[one]:
                         continue
-                    done = end[need]
-                    if not undelayed[need]:
-                        done += delay[at]
+                    done = end[need] + delay[at] * delays[need]
                     if done > when:
                         when = done
                 arrive[one] = when

@@ -41,6 +41,7 @@ from commsim.models.flops import (
     layer_flops,
     training_flops,
 )
+from commsim.models.issue import default_host_overhead, issued
 from commsim.models.memory import (
     MemoryUse,
     StateBytes,
@@ -120,6 +121,7 @@ __all__ = [
     "common_stacks",
     "compute_model",
     "context_ring_bytes",
+    "default_host_overhead",
     "default_stack",
     "embedding_activation_bytes",
     "embedding_tensors",
@@ -132,6 +134,7 @@ __all__ = [
     "head_working_bytes",
     "hidden_bytes",
     "is_moe_layer",
+    "issued",
     "layer_activation_bytes",
     "layer_flops",
     "layer_kinds",

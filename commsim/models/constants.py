@@ -249,6 +249,16 @@ class Stack(Section, frozen=True, kw_only=True):
         return max(kin, key=lambda name: stacks[name].year, default=None)
 
 
+class Captured(Section, frozen=True, kw_only=True):
+    """What torch does in a captured step: its attention kernel, by GPU generation, and `host_us`,
+    how long Python takes to issue an op."""
+
+    attention: str
+    attention_on: dict[str, str] = {}
+    host_us: NotNegative
+    source: str
+
+
 class ComputeConstants(Section, frozen=True, kw_only=True):
     """All of the file."""
 
@@ -258,6 +268,7 @@ class ComputeConstants(Section, frozen=True, kw_only=True):
     recipes: dict[str, RecipeShare]
     stacks: dict[str, Stack]
     stack_of: dict[str, str]
+    captured: Captured
 
 
 def gpu_constants(gpu: GpuSpec, *, where: str = "compute", flat: bool = False) -> GpuConstants:

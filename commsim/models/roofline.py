@@ -1,10 +1,10 @@
 """
 Times for ops of which only FLOPs, bytes and shapes are known: the ops of a captured program.
 
-Each op is one kernel of eager PyTorch: a matrix product takes its time by shape (`matmul`), fused
-attention its FLOPs at the share of the peak that FlashAttention-2 reaches, half of them under a
-causal mask, everything else its bytes at the memory's bandwidth; and each its launch. Python is
-taken to issue kernels fast enough.
+Each op is one kernel of eager PyTorch, or several: a matrix product takes its time by shape
+(`matmul`), fused attention its FLOPs at the share of the peak that the kernel reaches which torch
+takes on the GPU, half of them under a causal mask, everything else its bytes at the memory's
+bandwidth; and each its launches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from commsim.cluster import Cluster, GpuSpec
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, OpKind
-from commsim.models.constants import GpuConstants, gpu_constants
+from commsim.models.constants import (
+    FlashShare,
+    GpuConstants,
+    generation_of,
+    gpu_constants,
+    read_constants,
+)
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
 from commsim.ops import element_bytes, element_type
 from commsim.units import to_picoseconds
@@ -70,6 +76,7 @@ def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
     if not open_.size:
         return graph
     shapes = shapes_of(graph)
+    launches: Mapping[str, int] = graph.meta.get("capture", {}).get("launches", {})
     duration = graph.duration.copy()
     known: dict[tuple[str, int, float, float], int] = {}
     lanes = [_gpu(cluster, int(rank)) for rank in graph.lane_rank]
@@ -81,17 +88,25 @@ def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
         key = (gpu.name, name, flops, traffic)
         if key not in known:
             shape = shapes.get(graph.names[name])
-            seconds = op_seconds(gpu, shape, flops=flops, traffic=max(traffic, 0.0))
+            seconds = op_seconds(
+                gpu,
+                shape,
+                flops=flops,
+                traffic=max(traffic, 0.0),
+                launches=launches.get(graph.names[name], 1),
+            )
             known[key] = max(1, to_picoseconds(seconds, f"compute {name}"))
         duration[op] = known[key]
     return replace(graph, duration=duration)
 
 
-def op_seconds(gpu: GpuSpec, shape: OpShape | None, *, flops: float, traffic: float) -> float:
-    """Return the time of one kernel in seconds, with its launch."""
+def op_seconds(
+    gpu: GpuSpec, shape: OpShape | None, *, flops: float, traffic: float, launches: int = 1
+) -> float:
+    """Return the time of one op in seconds, with the launches of its kernels."""
     constants = gpu_constants(gpu, where="workload.graph")
     memory = traffic / (gpu.memory_bandwidth * constants.memory_efficiency)
-    launch = constants.launch_us * 1e-6
+    launch = launches * constants.launch_us * 1e-6
     if shape is None or not flops:
         return memory + launch
     if shape.kind == "matmul":
@@ -121,10 +136,21 @@ def _rate(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
     peak, _ = _peak(gpu, shape.dtype)
     if not shape.kind.startswith("attention"):
         return peak * constants.matmul_efficiency
-    flash = constants.flash.fa2
+    flash = _flash(gpu, constants, shape)
     share = flash.backward if shape.kind == "attention_backward" else flash.forward
     narrow = min(1.0, 0.85 + 0.15 * shape.k / _WIDE_HEAD)
-    return peak * share * narrow / (_CAUSAL if shape.causal else 1.0)
+    length = shape.n / (shape.n + constants.flash_half_keys)
+    return peak * share * narrow * length / (_CAUSAL if shape.causal else 1.0)
+
+
+def _flash(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> FlashShare:
+    """Return the shares of the attention that torch takes: cuDNN's is for heads of up to 128."""
+    captured, generation = read_constants().captured, generation_of(gpu) or ""
+    kernel = captured.attention_on.get(generation, captured.attention)
+    if kernel == "cudnn" and (shape.k > _WIDE_HEAD or element_bytes(shape.dtype) != 2):
+        kernel = captured.attention
+    share: FlashShare = getattr(constants.flash, kernel)
+    return share
 
 
 def _peak(gpu: GpuSpec, dtype: str) -> tuple[float, int]:

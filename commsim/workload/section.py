@@ -6,6 +6,7 @@ from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
 from commsim.follow import Follow, unfollowed
 from commsim.sections import Section
+from commsim.units import Duration
 from commsim.workload.collectives import CollectiveSection, build_collectives
 from commsim.workload.pipeline import PipelineSection, build_pipeline
 from commsim.workload.program import ProgramSection, build_program
@@ -16,7 +17,11 @@ __all__ = ["WorkloadSection", "build_workload", "chosen_kind"]
 
 
 class WorkloadSection(Section, frozen=True, kw_only=True):
-    """What a user writes under `workload`; `graph` and `trace` are paths to files."""
+    """What a user writes under `workload`; `graph` and `trace` are paths to files.
+
+    `host_overhead` is how long Python takes to issue an op of a captured graph; without it, as it
+    was measured on one host.
+    """
 
     training: TrainingSection | None = None
     pipeline: PipelineSection | None = None
@@ -24,16 +29,27 @@ class WorkloadSection(Section, frozen=True, kw_only=True):
     program: ProgramSection | None = None
     graph: str | None = None
     trace: str | None = None
+    host_overhead: Duration | None = None
+
+
+_KINDS = tuple(name for name in WorkloadSection.__struct_fields__ if name != "host_overhead")
 
 
 def chosen_kind(section: WorkloadSection, *, where: str = "workload") -> str:
-    """Return which of the fields is given. Raises ScenarioError unless it is exactly one."""
-    fields = WorkloadSection.__struct_fields__
-    given = [name for name in fields if getattr(section, name) is not None]
-    if len(given) == 1:
-        return given[0]
-    found = f"{' and '.join(given)} are given" if given else "nothing is given"
-    raise ScenarioError(f"{where}: {found}. Give exactly one of: {', '.join(fields)}.")
+    """Return which kind of work is given.
+
+    Raises:
+        ScenarioError: none or several are, or what belongs to another kind.
+    """
+    given = [name for name in _KINDS if getattr(section, name) is not None]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are given" if given else "nothing is given"
+        raise ScenarioError(f"{where}: {found}. Give exactly one of: {', '.join(_KINDS)}.")
+    if section.host_overhead is not None and given[0] != "graph":
+        raise ScenarioError(
+            f"{where}.host_overhead: is of a captured graph. Leave it out for a {given[0]}."
+        )
+    return given[0]
 
 
 def build_workload(

@@ -27,7 +27,7 @@ def changes(line, seed=0):
         Change(np.where(line.communicates, 0.0, 1.0)),
         Change(ones, detached=line.kind == OpKind.COMPUTE),
         Change(draw.random(len(line)), detached=draw.random(len(line)) < 0.5),
-        Change(draw.random(len(line)), undelayed=draw.random(len(line)) < 0.5),
+        Change(draw.random(len(line)), delays=draw.integers(0, 3, len(line)) / 2),
     ]
 
 

@@ -13,7 +13,7 @@ from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.models.constants import gpu_constants
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
-from commsim.models.roofline import OpShape, op_seconds, resolve_durations
+from commsim.models.roofline import OpShape, op_seconds, precision_of, resolve_durations
 
 H100 = gpu_spec("H100-SXM5-80GB")
 CONSTANTS = gpu_constants(H100)
@@ -63,7 +63,8 @@ def test_attention_under_a_causal_mask_skips_half() -> None:
     causal = replace(full, causal=True)
     times = [op_seconds(H100, s, flops=1e12, traffic=0.0) - LAUNCH for s in (full, causal)]
     assert times[0] == pytest.approx(2 * times[1])
-    assert times[0] == pytest.approx(1e12 / (989e12 * CONSTANTS.flash.fa2.forward))
+    share = CONSTANTS.flash.cudnn.forward * 4096 / (4096 + CONSTANTS.flash_half_keys)
+    assert times[0] == pytest.approx(1e12 / (989e12 * share))
 
 
 def test_attention_over_few_keys_takes_its_bytes() -> None:
@@ -84,9 +85,39 @@ def test_batched_products_reach_less() -> None:
 
 def test_attention_backward_and_narrow_heads() -> None:
     backward = OpShape("attention_backward", 4096, 4096, 64, 32, "bfloat16")
-    rate = 989e12 * CONSTANTS.flash.fa2.backward * (0.85 + 0.15 / 2)
+    length = 4096 / (4096 + CONSTANTS.flash_half_keys)
+    rate = 989e12 * CONSTANTS.flash.cudnn.backward * (0.85 + 0.15 / 2) * length
     seconds = op_seconds(H100, backward, flops=1e12, traffic=0.0)
     assert seconds == pytest.approx(1e12 / rate + LAUNCH)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "width", "dtype", "kernel"),
+    [
+        ("H100-SXM5-80GB", 128, "bfloat16", "cudnn"),
+        ("H100-SXM5-80GB", 256, "bfloat16", "fa2"),
+        ("H100-SXM5-80GB", 128, "tf32", "fa2"),
+        ("A100-SXM4-80GB", 128, "float16", "fa2"),
+    ],
+)
+def test_attention_is_the_kernel_that_torch_takes(
+    gpu: str, width: int, dtype: str, kernel: str
+) -> None:
+    """cuDNN's on Hopper, for heads of up to 128 in 16 bits."""
+    spec = gpu_spec(gpu)
+    constants = gpu_constants(spec)
+    share = getattr(constants.flash, kernel).forward
+    length = 4096 / (4096 + constants.flash_half_keys)
+    rate = spec.tflops[precision_of(dtype)] * 1e12 * share * length
+    seconds = op_seconds(
+        spec, OpShape("attention", 4096, 4096, width, 32, dtype), flops=1e12, traffic=0.0
+    )
+    assert seconds == pytest.approx(1e12 / rate + constants.launch_us * 1e-6)
+
+
+def test_each_kernel_of_an_op_is_launched() -> None:
+    one, many = (op_seconds(H100, None, flops=0.0, traffic=3e9, launches=n) for n in (1, 58))
+    assert many - one == pytest.approx(57 * LAUNCH)
 
 
 def graph(*, rank: int = 0, dtype: str = "bfloat16") -> Graph:

@@ -56,6 +56,17 @@ def test_none_or_two_kinds_are_refused_with_the_choice() -> None:
     assert str(caught.value) == f"x.yaml: workload: pipeline and trace are given. {choice}"
 
 
+def test_the_pace_of_python_is_of_a_captured_graph() -> None:
+    assert chosen_kind(section({"graph": "g.npz", "host_overhead": "20us"})) == "graph"
+    with pytest.raises(ScenarioError) as caught:
+        chosen_kind(section({"trace": "t", "host_overhead": "20us"}))
+    assert str(caught.value) == (
+        "workload.host_overhead: is of a captured graph. Leave it out for a trace."
+    )
+    with pytest.raises(ScenarioError, match=r"nothing is given\. Give exactly one of: training"):
+        chosen_kind(section({"host_overhead": "20us"}))
+
+
 def test_training_needs_a_cluster() -> None:
     with pytest.raises(ScenarioError, match="workload.training: needs a cluster"):
         build_workload(section({"training": TRAINING}))

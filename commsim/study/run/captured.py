@@ -11,20 +11,32 @@ import numpy as np
 
 from commsim.cluster import Cluster
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, OpKind, refold
-from commsim.models import MemoryUse, precision_of, resolve_durations, shapes_of
-from commsim.units import format_size
+from commsim.graph import HOST_STREAM, Graph, OpKind, refold
+from commsim.models import (
+    MemoryUse,
+    default_host_overhead,
+    issued,
+    precision_of,
+    resolve_durations,
+    shapes_of,
+)
+from commsim.units import format_size, format_time
 from commsim.workload import TrainingFacts, Workload
 
 __all__ = ["captured_summary", "graph_workload"]
 
 
-def graph_workload(graph: Graph, cluster: Cluster | None, *, fold: bool) -> Workload:
+def graph_workload(
+    graph: Graph, cluster: Cluster | None, *, fold: bool, host_overhead: int | None = None
+) -> Workload:
     """Return a graph from a file as work for `cluster`: compute timed, folding as asked for.
 
+    `host_overhead`: picoseconds for Python to issue an op of a captured graph; None for the
+    default.
+
     Raises:
-        ScenarioError: the cluster is too small, the speed of its GPUs is not known, or a captured
-            graph has none.
+        ScenarioError: the cluster is too small, the speed of its GPUs is not known, a captured
+            graph has none, or the overhead is given and the graph was not captured.
     """
     if cluster is None:
         if "capture" in graph.meta:
@@ -43,9 +55,12 @@ def graph_workload(graph: Graph, cluster: Cluster | None, *, fold: bool) -> Work
         elif kinds.any():
             graph = refold(graph, kinds)
     graph = resolve_durations(graph, cluster)
+    if host_overhead is not None or ("capture" in graph.meta and HOST_STREAM in graph.streams):
+        host_overhead = default_host_overhead() if host_overhead is None else host_overhead
+        graph = issued(graph, host_overhead)
     if "capture" not in graph.meta:
         return Workload("graph", graph)
-    return Workload("graph", graph, _notes(graph), _facts(graph, cluster))
+    return Workload("graph", graph, _notes(graph, host_overhead), _facts(graph, cluster))
 
 
 def captured_summary(graph: Graph) -> list[str]:
@@ -76,11 +91,12 @@ def captured_summary(graph: Graph) -> list[str]:
     return lines
 
 
-def _notes(graph: Graph) -> tuple[str, ...]:
+def _notes(graph: Graph, overhead: int | None) -> tuple[str, ...]:
     capture = graph.meta["capture"]
+    pace = "at once" if not overhead else f"one each {format_time(overhead)}"
     return (
         f"work: captured from {capture['script']} with torch {capture['torch']}; each op has the"
-        " time of its roofline, Python is taken to issue fast enough.",
+        f" time of its roofline, Python issues {pace}.",
         *capture["notes"],
     )
 

@@ -291,7 +291,8 @@ def _work(scenario: Scenario, kind: str, cluster: Cluster | None) -> Workload | 
     section = scenario.file.workload
     if kind == "graph" and section.graph is not None:
         graph = load_graph(Path(scenario.folder) / section.graph)
-        return graph_workload(graph, cluster, fold=_may_fold(scenario.file, cluster))
+        fold, overhead = _may_fold(scenario.file, cluster), section.host_overhead
+        return graph_workload(graph, cluster, fold=fold, host_overhead=overhead)
     if kind == "trace" and section.trace is not None:
         from commsim.traces import import_graph
 

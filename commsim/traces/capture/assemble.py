@@ -3,7 +3,8 @@ Recordings of ranks become one workload graph: streams, events and waits become 
 
 What CUDA and ProcessGroupNCCL do: an event holds all that its stream held; a collective that is
 not told to run on the caller's stream waits for it on a stream of the group, and the caller's
-stream waits for it where the program waits. The program itself is taken to issue without delay.
+stream waits for it where the program waits. Every op waits for the program to issue it: for the
+begin of the step, or where the program last waited for the GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from commsim.arrays import Ints
 from commsim.errors import TraceError
-from commsim.graph import Fold, Graph, GraphBuilder, Phase, Tags
+from commsim.graph import HOST_STREAM, Device, Fold, Graph, GraphBuilder, Phase, Tags
 from commsim.ops import ROOTED
 from commsim.traces.capture.axes import FoundAxes, message_axes
 from commsim.traces.capture.records import (
@@ -48,17 +49,19 @@ def assemble(recordings: Mapping[int, Recording], *, script: str = "") -> Graph:
     fold = Fold.of(_fold_roles(recordings, roles), axes.rows, _pairs(recordings, axes))
     build = GraphBuilder(fold)
     products: dict[str, Product] = {}
+    launches: dict[str, int] = {}
     for rank in fold.representatives:
-        _Lane(build, recordings[int(roles[rank])], rank, axes, products).emit()
+        _Lane(build, recordings[int(roles[rank])], rank, axes, products, launches).emit()
     graph = build.build()
-    return _with_meta(graph, recordings, roles, products, script=script, torch=first.torch)
+    of_ops = (products, launches)
+    return _with_meta(graph, recordings, roles, of_ops, script=script, torch=first.torch)
 
 
 def op_name(work: CapturedWork) -> str:
-    """Return an op's name; that of a product tells its shape."""
+    """Return an op's name; that of a product tells its shape, that of several kernels how many."""
     p = work.product
     if p is None or not p.m:
-        return work.op
+        return f"{work.op} in {work.launches}" if work.launches > 1 else work.op
     batch = f" x{p.batch}" if p.batch > 1 else ""
     causal = " causal" if p.causal else ""
     return f"{work.op} {p.m}x{p.k}x{p.n}{batch} {p.dtype}{causal}"
@@ -141,15 +144,14 @@ class _Lane:
         rank: int,
         axes: FoundAxes,
         products: dict[str, Product],
+        launches: dict[str, int],
     ) -> None:
         self.build, self.recording, self.rank, self.axes = build, recording, rank, axes
-        self.products = products
+        self.products, self.launches = products, launches
         self.lane = build.lane(rank)
         self.tail: dict[str, int] = {}
         self.pending: dict[str, list[int]] = {}
-        self.host: list[int] = []
-        self.seen: dict[str, int] = {}
-        self.syncs = 0
+        self.host = self._waits("step begins", [])
         self.events: dict[int, list[int]] = {}
         self.done: dict[int, int] = {}
         self.batches: dict[int, int] = {}
@@ -164,6 +166,8 @@ class _Lane:
         name, stream = op_name(record), self._stream(record.stream)
         if record.product is not None:
             self.products[name] = record.product
+        if record.launches > 1:
+            self.launches[name] = record.launches
         alloc, free = self.alloc + record.alloc, self.free + record.free
         self.alloc = self.free = 0
         self._issued(
@@ -241,8 +245,20 @@ class _Lane:
 
     def _sync(self, record: Sync) -> None:
         streams = list(self.tail) if record.stream < 0 else [self._stream(record.stream)]
-        self.host = sorted({op for stream in streams for op in self._held(stream)})
-        self.syncs += 1
+        held = {op for stream in streams for op in self._held(stream)}
+        self.host = self._waits("host waits for GPU", [self.host, *sorted(held)])
+
+    def _waits(self, name: str, after: list[int]) -> int:
+        """Add an op of the program itself, behind which it goes on to issue."""
+        return self.build.compute(
+            self.lane,
+            0,
+            name=name,
+            stream=HOST_STREAM,
+            after=after,
+            tags=Tags(step=0),
+            device=Device.CPU,
+        )
 
     def _where(self, caller: int, own: str, *, internal: bool) -> tuple[str, list[int]]:
         """Return the stream that communication runs on, and what it waits for there."""
@@ -263,11 +279,7 @@ class _Lane:
 
     def _causes(self, stream: str) -> list[int]:
         """Return what the next op of a stream waits for besides its predecessor."""
-        causes = self.pending.pop(stream, [])
-        if self.seen.get(stream, 0) < self.syncs:
-            self.seen[stream] = self.syncs
-            causes = causes + self.host
-        return sorted(set(causes))
+        return sorted({self.host, *self.pending.pop(stream, [])})
 
     def _held(self, stream: str) -> list[int]:
         """Return what must have ended for all that a stream holds now to have ended."""
@@ -302,7 +314,7 @@ def _with_meta(
     graph: Graph,
     recordings: Mapping[int, Recording],
     roles: Ints,
-    products: Mapping[str, Product],
+    of_ops: tuple[Mapping[str, Product], Mapping[str, int]],
     *,
     script: str,
     torch: str,
@@ -344,8 +356,9 @@ def _with_meta(
         "memory": memory,
         "products": {
             name: [p.kind, p.m, p.n, p.k, p.batch, p.dtype, p.causal]
-            for name, p in products.items()
+            for name, p in of_ops[0].items()
         },
+        "launches": dict(of_ops[1]),
         "notes": notes,
     }
     return replace(graph, meta=MappingProxyType({"capture": capture}))

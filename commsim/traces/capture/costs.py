@@ -2,7 +2,8 @@
 What a compute op costs: FLOPs, bytes read and written, and the matrix product it is.
 
 Bytes count each tensor once: inputs read, outputs written. Ops that only write, copy, or look up
-are told apart, since their arguments are not all read.
+are told apart, since their arguments are not all read; so are kernels that pass over a tensor more
+than once.
 """
 
 # mypy: allow-untyped-calls, allow-untyped-decorators
@@ -44,6 +45,18 @@ _SOURCE = {
 }
 """Which argument a copy reads; it writes as many entries, in the type of its result."""
 _LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "take"})
+_LOSS = "nll_loss"
+"""Reads one entry of each row forward; backward it writes one into zeros. (`nll_loss2d` alike.)"""
+_NORM_GRADIENTS = frozenset({"_fused_rms_norm_backward", "native_layer_norm_backward"})
+"""Two kernels, for the input's gradient and the weight's, that both read gradient and input."""
+_SOFTMAXES = frozenset({"_softmax", "_log_softmax"})
+_SOFTMAX_GRADIENTS = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
+_KEPT_ROW = 48 * 1024
+"""Bytes of a row that a softmax keeps in shared memory (of a block, without asking for more).
+
+Of longer ones the forward reads the input for the maximum, the sum and the result, the backward
+the gradient for the sum and the result (aten/src/ATen/native/cuda/SoftMax.cu).
+"""
 _ATTENTION = {
     "_scaled_dot_product_flash_attention_for_cpu": "attention",
     "_scaled_dot_product_flash_attention": "attention",
@@ -104,6 +117,13 @@ def _traffic(name: str, args: tuple[Any, ...], inputs: list[Tensor], outputs: li
         source = tensors(args[_SOURCE[name]])
         width = (outputs or inputs)[-1].element_size()
         return sum(_bytes(t) + t.numel() * width for t in source)
+    if name.startswith(_LOSS):
+        return written if name.endswith("backward") else 2 * sum(map(_bytes, tensors(args[1])))
+    if name in _NORM_GRADIENTS:
+        return read + written + sum(map(_bytes, tensors(args[:2])))
+    if name in _SOFTMAXES | _SOFTMAX_GRADIENTS:
+        again = 2 if name in _SOFTMAXES else 1
+        return read + written + again * _long_rows(args[0], args[1 if again > 1 else 2])
     if name in _LOOKUPS:
         return 2 * written + sum(map(_bytes, tensors(args[1:])))
     if not outputs and name.startswith("_foreach") and inputs:
@@ -117,6 +137,11 @@ def _bytes(tensor: Tensor) -> int:
     for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
         size *= length if stride else 1
     return int(size * tensor.element_size())
+
+
+def _long_rows(tensor: Tensor, dim: int) -> int:
+    """Return the bytes of a tensor if its rows along `dim` are too long for shared memory."""
+    return _bytes(tensor) if tensor.shape[dim] * tensor.element_size() > _KEPT_ROW else 0
 
 
 def _product(func: Any, name: str, args: tuple[Any, ...], flops: float) -> Product | None:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from commsim.graph import Phase
 from commsim.traces.capture.calls import is_communication, record_communication
 from commsim.traces.capture.costs import cost_of, is_free, tensors
+from commsim.traces.capture.launches import launches_of
 from commsim.traces.capture.recorder import current_stream, in_backward, recorder
 from commsim.traces.capture.records import CapturedWork, Sync
 
@@ -81,6 +82,7 @@ def _record(
             traffic,
             product,
             again=again,
+            launches=launches_of(name, args, out),
             **recorder.tags,
         )
     )

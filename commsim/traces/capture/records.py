@@ -50,7 +50,8 @@ class Product(msgspec.Struct, frozen=True, array_like=True):
 class CapturedWork(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     """A compute op: FLOPs, bytes read and written, bytes of memory taken before and left after.
 
-    `phase` is a `commsim.graph.Phase`; `again` marks work that recomputes activations.
+    `phase` is a `commsim.graph.Phase`; `again` marks work that recomputes activations; `launches`
+    are the kernels that it is on a GPU.
     """
 
     op: str
@@ -64,6 +65,7 @@ class CapturedWork(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     microbatch: int = -1
     alloc: int = 0
     free: int = 0
+    launches: int = 1
 
 
 class CapturedCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):

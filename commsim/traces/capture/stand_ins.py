@@ -27,6 +27,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from commsim.graph import Phase
 from commsim.traces.capture import ddp
 from commsim.traces.capture.calls import made_group, wait_for_work
+from commsim.traces.capture.fused_kernels import install_fused_kernels
 from commsim.traces.capture.library_checks import pass_checks
 from commsim.traces.capture.mode import resized
 from commsim.traces.capture.one_device import (
@@ -64,6 +65,7 @@ def install(rank: int, world: int, local: int, per_node: int, folder: Path) -> N
     pass_checks()
     install_values()
     install_sync_batch_norm()
+    install_fused_kernels()
     torch.nn.parallel.DistributedDataParallel = ddp.DistributedDataParallel
     torch.nn.parallel.distributed.DistributedDataParallel = ddp.DistributedDataParallel
     resize = torch.UntypedStorage.resize_

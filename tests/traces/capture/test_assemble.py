@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commsim.errors import TraceError
-from commsim.graph import Graph, Phase
+from commsim.graph import HOST_STREAM, Device, Graph, Phase
 from commsim.traces.capture.assemble import assemble, op_name, roles_of
 from commsim.traces.capture.axes import FoundAxes
 from commsim.traces.capture.records import (
@@ -46,24 +47,25 @@ def call(number: int, *, internal: bool, op: str = "all_reduce", stream: int = 0
     return CapturedCall(op, 0, 256, stream, number, internal, **more)
 
 
+def on_gpu(graph: Graph) -> list[int]:
+    """Return the ops of the first lane that the program issues."""
+    return np.flatnonzero((graph.lane == 0) & (graph.device == Device.CUDA)).tolist()
+
+
 def needs(graph: Graph) -> dict[str, set[str]]:
-    """Return what each op of the first lane waits for, by name."""
-    return {
-        graph.op_name(op): {
-            graph.op_name(on)
-            for on in graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]].tolist()
-        }
-        for op in range(len(graph))
-        if graph.lane[op] == 0
-    }
+    """Return what each op of the first lane waits for, itself or by its host, by name."""
+
+    def waited(op: int) -> set[str]:
+        found: set[str] = set()
+        for on in graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]].tolist():
+            found |= {graph.op_name(on)} if graph.device[on] == Device.CUDA else waited(on)
+        return found
+
+    return {graph.op_name(op): waited(op) for op in on_gpu(graph)}
 
 
 def stream_of(graph: Graph) -> dict[str, str]:
-    return {
-        graph.op_name(op): graph.streams[graph.stream[op]]
-        for op in range(len(graph))
-        if graph.lane[op] == 0
-    }
+    return {graph.op_name(op): graph.streams[graph.stream[op]] for op in on_gpu(graph)}
 
 
 def test_an_event_holds_what_its_stream_held_when_it_was_recorded() -> None:
@@ -87,21 +89,35 @@ def test_an_event_holds_what_its_stream_still_waits_for() -> None:
 @pytest.mark.parametrize(
     ("stream", "waited"), [(-1, {"a", "b"}), (0, {"a"}), (1, {"b"}), (2, set())]
 )
-def test_what_the_program_waits_for_holds_the_next_op_of_every_stream(
+def test_what_the_program_waits_for_holds_whatever_it_issues_then(
     stream: int, waited: set[str]
 ) -> None:
     graph = assemble({0: recording(
         work("a"), work("b", 1), Sync(stream), work("c", 2), work("d", 2), work("e", 1), work("f"),
     )})  # fmt: skip
-    assert needs(graph) == {"a": set(), "b": set(), "c": waited, "d": set(), "e": waited,
-                            "f": waited}  # fmt: skip
+    assert needs(graph) == {"a": set(), "b": set(), **dict.fromkeys("cdef", waited)}
 
 
 def test_each_wait_of_the_program_holds_what_comes_after_it() -> None:
     graph = assemble({0: recording(
         work("a"), Sync(-1), work("b", 1), Sync(1), work("c"), work("d"),
     )})  # fmt: skip
-    assert needs(graph) == {"a": set(), "b": {"a"}, "c": {"b"}, "d": set()}
+    assert needs(graph) == {"a": set(), "b": {"a"}, "c": {"a", "b"}, "d": {"a", "b"}}
+
+
+def test_the_program_issues_every_op_from_where_it_last_waited() -> None:
+    """Its own op is the only thing that each waits for from there on, with calls and messages."""
+    graph = assemble({0: recording(
+        work("a"), call(1, internal=True), Sync(0), work("b", 1), call(2, internal=False),
+    )})  # fmt: skip
+    host = np.flatnonzero(graph.device == Device.CPU).tolist()
+    assert [graph.op_name(op) for op in host] == ["step begins", "host waits for GPU"]
+    assert {graph.streams[graph.stream[op]] for op in host} == {HOST_STREAM}
+    issued = [
+        [on for on in graph.dep_op[graph.dep_ptr[op] : graph.dep_ptr[op + 1]] if on in host]
+        for op in range(len(graph))
+    ]
+    assert issued == [[], [0], [0], [0], [3], [3]]
 
 
 def test_a_call_on_the_callers_stream_is_one_op_of_it() -> None:
@@ -131,7 +147,7 @@ def test_collectives_carry_what_was_recorded() -> None:
     assert (table.kind, table.size.tolist(), table.dtype, table.redop) == (
         ("all_reduce",), [256], ("float32",), ("sum",),
     )  # fmt: skip
-    for op in range(len(graph)):
+    for op in on_gpu(graph):
         assert (graph.phase[op], graph.step[op], graph.stage[op], graph.microbatch[op]) == (
             Phase.BACKWARD, 0, 3, 2,
         )  # fmt: skip
@@ -262,20 +278,21 @@ def test_what_is_known_besides_the_ops() -> None:
         notes=("one",),
     )  # fmt: skip
     second = recording(
-        *stage(2).records, CapturedWork("x", 0, 1000.0, 1), rank=2, world=4, groups=STAGES,
-        notes=("two",),
+        *stage(2).records, CapturedWork("x", 0, 1000.0, 1), work("mul", launches=3), rank=2,
+        world=4, groups=STAGES, notes=("two",),
     )  # fmt: skip
     meta = assemble({2: second, 0: first}, script="train.py").meta["capture"]
     assert meta == {
         "script": "train.py",
         "torch": "2.9",
-        "model_flops": 2 * 10 + 2 * 1000,
-        "hardware_flops": 2 * 110 + 2 * 1000,
+        "model_flops": 2 * 10 + 2 * 1000 + 2e6,
+        "hardware_flops": 2 * 110 + 2 * 1000 + 2e6,
         "role_of_rank": [0, 0, 2, 2],
         "memory": {
             "2": dict.fromkeys(("parameters", "gradients", "optimizer", "other", "peak"), 0),
             "0": {"parameters": 1, "gradients": 2, "optimizer": 3, "other": 4, "peak": 5},
         },
         "products": {"mm 4x3x2 bfloat16": ["matmul", 4, 2, 3, 1, "bfloat16", False]},
+        "launches": {"mul in 3": 3},
         "notes": ["rank 0: one", "rank 2: two"],
     }

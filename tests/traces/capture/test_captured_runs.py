@@ -80,7 +80,7 @@ def test_captured_step_on_a_cluster() -> None:
     """A step of FSDP2 x TP takes at least what its compute takes."""
     cluster = Cluster.preset("dgx-h100", nodes=1)
     graph = resolve_durations(assemble(recordings("fsdp2-tp-4")), cluster)
-    compute = graph.duration[graph.kind == OpKind.COMPUTE]
+    compute = graph.duration[graph.flops >= 0]
     assert compute.min() > 0
     timeline = simulate(refold(graph, np.arange(4)), cluster, library=Ideal())
     lane = timeline.graph.lane == 0

@@ -144,3 +144,31 @@ def test_a_matrix_product_is_of_the_matrices_among_its_arguments(name, before, a
     given = (*[other] * before, torch.ones(2, 3), torch.ones(3, 5), *[other] * after)
     found = _product(None, name, given, 60)
     assert found == Product("matmul", 2, 5, 3, 1, "float32")
+
+
+def test_a_loss_touches_an_entry_of_each_row():
+    """Of 4 rows of 10 the forward reads 4 targets and 4 entries; the backward writes zeros."""
+    rows, targets = torch.ones(4, 10), torch.tensor([1, 2, 3, 4])
+    forward = (rows, targets, None, 1, -100)
+    out = ATEN.nll_loss_forward.default(*forward)
+    assert cost(ATEN.nll_loss_forward.default, *forward)[1] == 2 * 4 * 8
+    back = (torch.ones(()), rows, targets, None, 1, -100, out[1])
+    assert cost(ATEN.nll_loss_backward.default, *back)[1] == 4 * 10 * 4
+
+
+@pytest.mark.parametrize(("row", "forward", "backward"), [(12288, 2, 3), (12289, 4, 4)])
+def test_a_softmax_of_long_rows_reads_them_again(row, forward, backward):
+    """Rows of up to 48 KiB are kept in shared memory; of others each pass reads anew."""
+    rows = torch.zeros(2, row)
+    each = 4 * 2 * row
+    assert cost(ATEN._log_softmax.default, rows, -1, False)[1] == forward * each
+    given = (rows, rows, -1, torch.float32)
+    assert cost(ATEN._log_softmax_backward_data.default, *given)[1] == backward * each
+
+
+def test_the_gradient_of_a_norm_is_two_kernels_that_read_the_same():
+    """Of the input and of the weight; both read the gradient and the input."""
+    x, weight, rstd = torch.ones(4, 8), torch.ones(8), torch.ones(4, 1)
+    op = ATEN._fused_rms_norm_backward.default
+    given = (x, x, [8], rstd, weight, [True, True])
+    assert cost(op, *given, out=(x, weight))[1] == 4 * (32 * 5 + 4 + 8 * 2)

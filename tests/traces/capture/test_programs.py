@@ -31,6 +31,7 @@ from commsim.traces.capture.records import (
 )
 
 MS = 1_000_000_000
+BEGIN = "step begins"
 
 
 @pytest.mark.parametrize(("run", "rank"), RANKS)
@@ -42,7 +43,7 @@ def causes(graph: Graph, name: str) -> list[str]:
     """Return the names of what the first op of a name waits for beside its stream."""
     op = next(i for i in range(len(graph)) if graph.op_name(i) == name)
     part = slice(int(graph.dep_ptr[op]), int(graph.dep_ptr[op + 1]))
-    return [graph.op_name(int(on)) for on in graph.dep_op[part]]
+    return [graph.op_name(int(on)) for on in graph.dep_op[part] if graph.op_name(on) != BEGIN]
 
 
 def call(number: int, stream: int = 0, *, internal: bool = True, size: int = 8) -> CapturedCall:
@@ -55,12 +56,12 @@ def test_internal_call_waits_for_its_caller_who_goes_on() -> None:
     assert causes(graph, "b") == []
     assert causes(graph, "c") == ["all_reduce"]
     streams = [graph.streams[s] for s in graph.stream]
-    assert streams == ["compute", "world collectives", "compute", "compute"]
+    assert streams == ["host", "compute", "world collectives", "compute", "compute"]
 
 
 def test_call_on_the_callers_stream_stands_in_its_order() -> None:
     graph = assemble({0: recording(work("a"), call(1, internal=False), work("b"))})
-    assert [graph.streams[s] for s in graph.stream] == ["compute"] * 3
+    assert [graph.streams[s] for s in graph.stream] == ["host", *["compute"] * 3]
     assert causes(graph, "all_reduce") == causes(graph, "b") == []
 
 
@@ -88,13 +89,14 @@ def test_event_of_before_the_step_holds_nothing() -> None:
 
 def test_program_that_waits_for_a_stream_issues_nothing_before() -> None:
     graph = assemble({0: recording(work("a"), work("x", 1), Sync(0), work("b", 1), work("c", 1))})
-    assert causes(graph, "b") == ["a"]
-    assert causes(graph, "c") == []  # behind b on its stream
+    assert causes(graph, "host waits for GPU") == ["a"]
+    assert causes(graph, "b") == causes(graph, "c") == ["host waits for GPU"]
 
 
 def test_program_that_waits_for_all() -> None:
     graph = assemble({0: recording(work("a"), work("x", 1), Sync(-1), call(1))})
-    assert sorted(causes(graph, "all_reduce")) == ["a", "x"]
+    assert sorted(causes(graph, "host waits for GPU")) == ["a", "x"]
+    assert causes(graph, "all_reduce")[-1] == "host waits for GPU"
 
 
 def test_memory_of_a_call_counts_at_the_next_op() -> None:
