@@ -251,12 +251,16 @@ def keep(found: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     for file in sorted(found.iterdir()):
         if file.suffixes == [".json"] or file.name.endswith(".et.json"):
-            text = json.dumps(without_machine(json.loads(file.read_text())), separators=(",", ":"))
-            with open(folder / f"{file.name}.gz", "wb") as out:
-                out.write(gzip.compress(text.encode(), mtime=0))
+            trace = without_machine(json.loads(file.read_text()))
+            pack(json.dumps(trace, separators=(",", ":")), folder / f"{file.name}.gz")
         else:
             shutil.copy(file, folder)
     shutil.rmtree(found)
+
+
+def pack(text: str, file: Path) -> None:
+    """Write a text packed, the same bytes whenever it is done."""
+    file.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def without_machine(trace: dict[str, Any]) -> dict[str, Any]:

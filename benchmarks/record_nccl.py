@@ -2,6 +2,7 @@
 Record training scripts that really run by NCCL, several ranks on one GPU if there is no other.
 
     python benchmarks/record_nccl.py [-o nccl_runs] [--only ddp-2,fsdp2-4] [--mps] [--list]
+    python benchmarks/record_nccl.py --keep nccl_runs -o tests/data/nccl_runs --only ddp-2
 
 Needs torch and an NVIDIA GPU. Runs the scripts of `scenarios/scripts` as `torchrun` would, and
 keeps of each rank, in a folder of the run's name: the Kineto trace of a step with CUDA's
@@ -13,6 +14,10 @@ NCCL refuses two ranks on one GPU, unless it takes them for ranks of two machine
 given a host name of its own (`NCCL_HOSTID`), so that they talk by sockets over loopback. Contexts
 take turns on the GPU; with `--mps` the ranks are clients of one MPS server and run side by side.
 Weights that a script leaves undefined (`to_empty`) are drawn, so that products have data.
+
+`--keep` packs recordings of such a folder as data for tests, without what tells of the machine and
+without what commsim does not read: arrows, arguments of what does not communicate, nodes of the
+Execution Trace other than calls and groups, lines of the log other than calls and communicators.
 """
 
 from __future__ import annotations
@@ -20,13 +25,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from record_gloo import pack, without_machine
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parent / "scenarios/scripts"
@@ -67,6 +76,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", help="names of runs, with commas between")
     parser.add_argument("--mps", action="store_true", help="share the GPU by an MPS server")
     parser.add_argument("--list", action="store_true", help="say which runs there are")
+    parser.add_argument("--keep", type=Path, help="pack recordings of this folder instead")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.rank is not None:
@@ -76,6 +86,8 @@ def main(words: Sequence[str] | None = None) -> None:
         run = RUNS[name]
         if options.list:
             print(f"{name}: {run.world} x {run.script} {run.arguments}")
+        elif options.keep:
+            keep(options.keep / name, options.output / name)
         else:
             began = time.monotonic()
             told = record(name, options.output / name, mps=options.mps)
@@ -98,6 +110,41 @@ def record(name: str, folder: Path, *, mps: bool) -> str:
     failed = [number for number, rank in enumerate(ranks) if rank.returncode]
     (folder / "store").unlink(missing_ok=True)
     return f"ranks {failed} failed, {hung} of them hung" if failed else "recorded"
+
+
+def keep(found: Path, folder: Path) -> None:
+    """Pack what a recording holds that is read, without what tells of the machine."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in sorted(found.iterdir()):
+        if file.suffix == ".json":
+            trace = without_machine(json.loads(file.read_text()))
+            for event in trace.get("traceEvents", ()):
+                event["args"] = _read_of(event)
+            for key, needed in _NEEDED.items():
+                if key in trace:
+                    trace[key] = [item for item in trace[key] if needed(item)]
+            pack(json.dumps(trace, separators=(",", ":")), folder / f"{file.name}.gz")
+        elif file.name.endswith(".nccl.log"):
+            lines = [line for line in file.read_text().splitlines() if _CALLS.search(line)]
+            text = "".join(f"host:{line.partition(':')[2]}\n" for line in lines)
+            pack(text, folder / f"{file.name}.gz")
+
+
+_CALLS = re.compile("opCount|Init COMPLETE")
+_SPEAKS = re.compile("record_param_comms|c10d::|nccl:")
+_TIES = ("stream", "correlation", "device", "bytes")
+_NEEDED: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "traceEvents": lambda event: event.get("ph") not in ("s", "f"),
+    "nodes": lambda node: node["name"] in ("record_param_comms", "## process_group:init ##"),
+}
+
+
+def _read_of(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an event that are read."""
+    given: dict[str, Any] = event.get("args", {})
+    whole = event.get("cat") in (None, "cuda_sync") or _SPEAKS.match(event["name"])
+    return given if whole else {key: value for key, value in given.items() if key in _TIES}
 
 
 def _start(name: str, rank: int, folder: Path, *, mps: bool) -> subprocess.Popen[bytes]:

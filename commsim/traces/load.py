@@ -167,9 +167,13 @@ def _left_out(found: _Found) -> list[str]:
     """Name the files that are no traces, in one sentence."""
     if not found.strange:
         return []
-    first, more = found.strange[0], len(found.strange) - 1
-    others = f" and {more} more files: not traces that are read;" if more else ": not a trace;"
-    return [f"{first}{others} left out."]
+    what = "not traces that are read" if len(found.strange) > 1 else "not a trace"
+    return [f"{_and_more(found.strange)}: {what}; left out."]
+
+
+def _and_more(names: Sequence[str]) -> str:
+    more = len(names) - 1
+    return f"{names[0]} and {more} more file{'s' if more > 1 else ''}" if more else names[0]
 
 
 def _trace(found: _Found, *, gaps_are_work: bool = False) -> Trace:
@@ -194,8 +198,7 @@ def _dumps(files: dict[int, KinetoFile], found: _Found) -> dict[int, RankRecord]
     dumps = {r.rank: r for r in found.records if r.format == "flight recorder"}
     unused = [r.name for r in found.records if r.format != "flight recorder"]
     if unused:
-        more = f" and {len(unused) - 1} more files" if len(unused) > 1 else ""
-        found.notes.append(f"{unused[0]}{more}: not needed beside Kineto traces; left out.")
+        found.notes.append(f"{_and_more(unused)}: not needed beside Kineto traces; left out.")
     return {rank: dumps[rank] for rank in files if rank in dumps}
 
 

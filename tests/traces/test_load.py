@@ -103,7 +103,7 @@ def test_flight_recorders_stand_beside_kineto_and_other_records_are_left_out() -
     ("strange", "said"),
     [
         ([], []), (["a"], ["a: not a trace; left out."]),
-        (["a", "b"], ["a and 1 more files: not traces that are read; left out."]),
+        (["a", "b"], ["a and 1 more file: not traces that are read; left out."]),
         (["a", "b", "c"], ["a and 2 more files: not traces that are read; left out."]),
     ],
 )  # fmt: skip
