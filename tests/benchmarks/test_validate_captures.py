@@ -84,3 +84,5 @@ def test_a_run_whose_host_sets_the_pace_says_so() -> None:
     assert found.metrics.breakdown.host_s > 0.8 * found.metrics.step_time_s
     halved = run({"cluster": cluster, "workload": {**graph, "host_overhead": "12.5us"}})
     assert halved.metrics.step_time_s == pytest.approx(found.metrics.step_time_s / 2, rel=0.02)
+    (told,) = (one for one in found.limits if one.kind == "host")
+    assert told.halved_s == pytest.approx(found.metrics.step_time_s / 2, rel=0.02)
