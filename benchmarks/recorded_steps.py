@@ -50,6 +50,7 @@ class RankSteps(msgspec.Struct):
 
     seconds: list[float]
     peak_bytes: int
+    reserved_bytes: int
     work: list[tuple[str, str, int, float]]
     products: dict[str, int]
     calls: list[Call]
@@ -121,6 +122,7 @@ def _rank(folder: Path, rank: int) -> RankSteps:
     return RankSteps(
         [round(s, 6) for s in about["seconds"]],
         about["peak_bytes"],
+        about["reserved_bytes"],
         ops.work(),
         ops.products(),
         known,

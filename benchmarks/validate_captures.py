@@ -56,6 +56,7 @@ class Judged(NamedTuple):
     products: int
     same_products: bool
     recorded_peaks: list[int]
+    reserved: list[int]
     peaks: list[int]
     recorded_step: float
     step: float
@@ -82,6 +83,7 @@ def judge(name: str, recorded: RunSteps, file: Path) -> Judged:
         sum(sum(rank.products.values()) for rank in ranks),
         products == [rank.products for rank in ranks],
         [rank.peak_bytes for rank in ranks],
+        [rank.reserved_bytes for rank in ranks],
         memory,
         float(np.mean(ranks[0].seconds)),
         _step(file),
@@ -179,7 +181,8 @@ def tell(judged: Judged, *, rows: bool) -> None:
     recorded, peak = judged.recorded_peaks[worst], judged.peaks[worst]
     print(
         f"  memory at the peak     recorded {recorded / 1e6:,.1f} MB, captured {peak / 1e6:,.1f}"
-        f" ({_share(peak, recorded)}; {(recorded - peak) / 2**20:,.1f} MiB less)"
+        f" ({_share(peak, recorded)}; {(recorded - peak) / 2**20:,.1f} MiB less); the allocator"
+        f" held {judged.reserved[worst] / 1e6:,.1f} ({_share(judged.reserved[worst], recorded)})"
     )
     if judged.rows:
         _tell_times(judged, rows=rows)

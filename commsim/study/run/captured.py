@@ -38,6 +38,11 @@ def graph_workload(
         ScenarioError: the cluster is too small, the speed of its GPUs is not known, a captured
             graph has none, or the overhead is given and the graph was not captured.
     """
+    if host_overhead is not None and "capture" not in graph.meta:
+        raise ScenarioError(
+            "workload.host_overhead: the graph was not captured from a script, so that its times"
+            " hold what the host took. Leave it out."
+        )
     if cluster is None:
         if "capture" in graph.meta:
             raise ScenarioError(

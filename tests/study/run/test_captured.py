@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import commsim as cs
 from commsim.cluster.section import cluster_from
 from commsim.errors import ScenarioError
-from commsim.graph import Graph, GraphBuilder
+from commsim.graph import Device, Graph, GraphBuilder
 from commsim.models import MemoryUse
 from commsim.study.run import captured_summary
 from commsim.study.run.captured import _facts, _peak, graph_workload
@@ -103,6 +103,30 @@ def test_work_without_a_cluster_needs_none_only_if_it_is_timed() -> None:
         graph_workload(graph(), None, fold=True)
     timed = replace(graph(), meta={})
     assert graph_workload(timed, None, fold=True).graph is timed
+
+
+def test_the_pace_of_python_is_of_a_capture_that_says_where_it_waits() -> None:
+    """A recorded run holds what its host took; captures of before say nothing of their host."""
+    timed, cluster = replace(graph(), meta={}), cs.Cluster.preset("dgx-h100")
+    for where in (None, cluster):
+        with pytest.raises(ScenarioError, match=r"host_overhead: the graph was not captured"):
+            graph_workload(timed, where, fold=True, host_overhead=0)
+    before = replace(assemble(recordings("ddp-2")), streams=("program", "compute", "collectives"))
+    with pytest.raises(ScenarioError, match=r"host_overhead: the graph does not say where"):
+        graph_workload(before, cluster, fold=True, host_overhead=0)
+    assert not graph_workload(before, cluster, fold=True).graph.dep_delay.any()
+
+
+def test_every_op_of_a_capture_is_issued_in_its_turn() -> None:
+    """At 25 us each where nothing else is said, and the notes say so."""
+    captured, cluster = assemble(recordings("ddp-2")), cs.Cluster.preset("dgx-h100")
+    for overhead, told in ((None, "one each 25 us"), (3_000_000, "one each 3 us"), (0, "at once")):
+        work = graph_workload(captured, cluster, fold=True, host_overhead=overhead)
+        each = 25_000_000 if overhead is None else overhead
+        delays = np.unique(work.graph.dep_delay[work.graph.dep_delay > 0])
+        ops = int((captured.device[captured.lane == 0] == Device.CUDA).sum())
+        assert delays.tolist() == [each * (at + 1) for at in range(ops)] * bool(each)
+        assert f"Python issues {told}." in work.notes[0]
 
 
 def test_a_product_without_work_says_no_precision() -> None:
