@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -30,21 +29,20 @@ from commsim.study.replay.analysis import (
     late,
     late_table,
 )
-from commsim.study.replay.errors import errors, rank_table, steps, worst
+from commsim.study.replay.errors import errors, rank_table
 from commsim.study.replay.host_work import bounded, is_unsure
 from commsim.study.replay.messages import message_table, pairs, pipeline, pipeline_table
 from commsim.study.replay.recorded_steps import recorded_steps, step_table
-from commsim.study.replay.self_check import AccountCheck, check_account
+from commsim.study.replay.self_check import check_account
+from commsim.study.replay.verdict import headline, is_trusted, self_check_note
 from commsim.study.replay.what_if import WhatIf
 from commsim.study.run import Result, idle_gpus, twice
 from commsim.timeline import Timeline
 from commsim.traces import Imported, Trace, import_graph
-from commsim.units import format_time
 
 __all__ = ["Replay", "replay"]
 
 Table = list[tuple[str, ...]]
-_TRUSTED = 0.05  # a self-check above this makes what-ifs doubtful
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -254,14 +252,14 @@ def _timed(
     exchanged, held = pairs(trace), recorded_steps(trace)
     staged = pipeline(trace, measured)
     accounts = check_account(trace, measured, again)
-    trusted = worst(check) <= _TRUSTED and not accounts.misses
+    trusted = is_trusted(check, accounts)
     remarks = [
         *found.notes,
         *notes,
         *timeline.notes,
         f"communication: {comm}.",
         *(idle_gpus(graph, cluster) if comm == "modelled" else ()),
-        *_verdict(check, accounts),
+        self_check_note(check, accounts),
     ]
     extra = {
         "measured": before.to_dict(), "error": errors(measured, timeline),
@@ -291,9 +289,8 @@ def _timed(
         "recorded steps": step_table(held),
         "steps": rank_table(measured, again, other, what=what),
     }
-    return Replay(
-        trace, result, before, _filled(tables), trusted, _headline(measured, again, accounts)
-    )
+    line = headline(measured, before, again, accounts)
+    return Replay(trace, result, before, _filled(tables), trusted, line)
 
 
 def _predictor(cluster: Cluster | None, change: WhatIf) -> Library | None:
@@ -302,28 +299,3 @@ def _predictor(cluster: Cluster | None, change: WhatIf) -> Library | None:
 
 def _filled(tables: dict[str, Table]) -> dict[str, Table]:
     return {heading: rows for heading, rows in tables.items() if len(rows) > 1}
-
-
-def _headline(measured: Timeline, again: Timeline, accounts: AccountCheck) -> str:
-    """Return the line that a replay begins with: its step, and whether to believe the account."""
-    was, now = int(steps(measured).max()), int(steps(again).max())
-    line = f"measured step {format_time(was)}, replayed {format_time(now)}"
-    if accounts.misses:
-        return f"{line}. DO NOT TRUST THE BREAKDOWN: {accounts.verdict()}."
-    return f"{line}; {accounts.verdict()}."
-
-
-def _verdict(check: dict[str, Any], accounts: AccountCheck) -> list[str]:
-    """Say how well the replay with recorded transfers meets the recording."""
-    miss = worst(check)
-    if miss > _TRUSTED:
-        return [
-            f"self-check: with recorded transfers the replay misses a rank's measured step by"
-            f" {miss:.1%}: do not trust what-ifs."
-        ]
-    if accounts.misses:
-        return [f"self-check: the account of time misses the recording: {accounts.verdict()}."]
-    return [
-        f"self-check: with recorded transfers every step is met within {miss:.2%};"
-        f" {accounts.verdict()}."
-    ]

@@ -62,7 +62,7 @@ def test_both_errors_stand_side_by_side(folder: Path, dgx: Cluster) -> None:
 def test_an_import_that_misses_its_own_step_carries_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["commsim.study.replay.replay"], "worst", lambda check: 0.051)
+    monkeypatch.setattr(sys.modules["commsim.study.replay.verdict"], "worst", lambda check: 0.051)
     found = replay(folder)
     assert not found.trusted
     assert any("by 5.1%: do not trust what-ifs" in note for note in found.result.notes)
@@ -391,7 +391,7 @@ def test_sizes_are_needed_of_what_a_library_has_to_time(dgx: Cluster) -> None:
 def test_a_miss_of_a_twentieth_is_still_trusted(
     miss: float, trusted: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["commsim.study.replay.replay"], "worst", lambda check: miss)
+    monkeypatch.setattr(sys.modules["commsim.study.replay.verdict"], "worst", lambda check: miss)
     found = replay(folder)
     assert found.trusted is trusted
     assert any("do not trust what-ifs" in note for note in found.result.notes) is not trusted
