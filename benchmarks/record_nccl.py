@@ -2,7 +2,7 @@
 Record training scripts that really run by NCCL, several ranks on one GPU if there is no other.
 
     python benchmarks/record_nccl.py [-o nccl_runs] [--only ddp-2,fsdp2-4] [--mps] [--list]
-    python benchmarks/record_nccl.py --keep nccl_runs -o tests/data/nccl_runs --only ddp-2
+    python benchmarks/record_nccl.py --keep nccl_runs -o tests/data/nccl_runs/mps --only ddp-2
 
 Needs torch and an NVIDIA GPU. Runs the scripts of `scenarios/scripts` as `torchrun` would, and
 keeps of each rank, in a folder of the run's name: the Kineto trace of a step with CUDA's
@@ -114,6 +114,8 @@ def record(name: str, folder: Path, *, mps: bool) -> str:
 
 def keep(found: Path, folder: Path) -> None:
     """Pack what a recording holds that is read, without what tells of the machine."""
+    if not found.is_dir():
+        sys.exit(f"{found}: no recording.")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in sorted(found.iterdir()):
