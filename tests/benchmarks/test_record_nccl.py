@@ -13,7 +13,10 @@ from helpers.kineto_writer import late_rank
 
 from commsim.traces import load_trace
 
-CALL = "vm:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1"
+CALL = (
+    "vm:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 8 datatype 7 op 0"
+    " root 0 comm 0x5 [nranks=2] stream 0x7"
+)
 
 
 @pytest.fixture
