@@ -105,8 +105,8 @@ def _written(text: str, owner: str, path: list[str], value: float) -> str:
 
 def _field(block: str, path: list[str], shown: str) -> str:
     """Return a block with one field changed, or added behind its first lines."""
-    if len(path) > 1:  # flash: one line per kernel, {forward: a, backward: b}
-        kernel = re.compile(rf"(?m)^( +{path[1]}: \{{.*?{path[2]}: )[\d.]+")
+    if len(path) > 1:  # flash: {forward: {share: a, ...}, backward: {share: b, ...}} per kernel
+        kernel = re.compile(rf"(?ms)^( +{path[1]}: \{{.*?{path[2]}: \{{{path[3]}: )[\d.]+")
         new, found = kernel.subn(rf"\g<1>{shown}", block, count=1)
         assert found, f"{'.'.join(path)} is not written out in the file"
         return new

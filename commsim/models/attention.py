@@ -2,11 +2,9 @@
 The time of attention's core: scores, softmax, and their product with the values.
 
 Fused (FlashAttention): 2 a s^2 (e_qk + e_v) FLOPs, half of them if the mask is causal, at the
-share of the peak that published measurements give; the backward does 2.5 times the FLOPs. At
-narrow heads the share falls, at 64 to 0.92 of that at 128 (Dao 2023, figures 4 to 6). Short rows
-of keys fill the kernel's pipeline badly: the share is k/(k + k_half) of that of long ones. A ring
-of d ranks meets s/d keys in its first step, under the mask, and s/2d in the others: by what
-each computes, that takes as long as rows of s/(2d - 1).
+share of the peak that the kernel reaches at their shape (`fused_attention`); the backward does 2.5
+times the FLOPs. A ring of d ranks meets s/d keys in its first step, under the mask, and s/2d in
+the others: by what each computes, that takes as long as rows of s/(2d - 1).
 Unfused: two batched products, four in the backward, and the scores pass through memory: forward
 2 for scale, mask and softmax, and 5 for dropout (2 and half a mask, which take twice their time
 because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. The stack's
@@ -15,6 +13,8 @@ because random numbers are drawn); backward 3 for softmax and 2.5 for dropout. T
 
 from __future__ import annotations
 
+from commsim.models.constants import FusedPass
+from commsim.models.fused_attention import fused_share
 from commsim.models.kernels import KernelModel
 from commsim.models.matmul import Matmul, matmul_bytes, matmul_seconds
 from commsim.models.operations import Core
@@ -26,7 +26,6 @@ _FLASH_BACKWARD = 2.5
 _SOFTMAX_FORWARD, _SOFTMAX_BACKWARD = 2.0, 3.0
 _DROPOUT_FORWARD, _DROPOUT_BACKWARD = 5.0, 2.5
 _FORWARD_VECTORS, _BACKWARD_VECTORS = 1.0, 2.0
-_WIDE_HEAD = 128
 _CAUSAL = 0.5
 
 
@@ -35,8 +34,8 @@ def attention_forward(model: KernelModel, core: Core) -> GpuWork:
     if model.efficiency is not None:
         return GpuWork(0.0, core.flops)
     if model.flash:
-        share = model.flash_share.forward * model.attention_speedup
-        return _fused(model, core, _CAUSAL * core.flops, share, _FORWARD_VECTORS)
+        kernel, speedup = model.flash_share.forward, model.attention_speedup
+        return _fused(model, core, _CAUSAL * core.flops, kernel, _FORWARD_VECTORS, speedup)
     passes = _SOFTMAX_FORWARD + core.dropout * _DROPOUT_FORWARD
     return _unfused(model, core, _forward_products(core), passes)
 
@@ -46,20 +45,31 @@ def attention_backward(model: KernelModel, core: Core) -> GpuWork:
     if model.efficiency is not None:
         return GpuWork(0.0, 2 * core.flops)
     if model.flash:
-        share = model.flash_share.backward
-        flops = _CAUSAL * _FLASH_BACKWARD * core.flops
-        return _fused(model, core, flops, share, _BACKWARD_VECTORS)
+        kernel, flops = model.flash_share.backward, _CAUSAL * _FLASH_BACKWARD * core.flops
+        return _fused(model, core, flops, kernel, _BACKWARD_VECTORS)
     forward = _forward_products(core)
     products = [p for op in forward for p in (op.input_gradient, op.weight_gradient)]
     passes = _SOFTMAX_BACKWARD + core.dropout * _DROPOUT_BACKWARD
     return _unfused(model, core, products, passes)
 
 
-def _fused(model: KernelModel, core: Core, flops: float, share: float, vectors: float) -> GpuWork:
-    narrow = min(1.0, 0.85 + 0.15 * core.width / _WIDE_HEAD)
-    length = core.block / (core.block + model.constants.flash_half_keys)
+def _fused(
+    model: KernelModel,
+    core: Core,
+    flops: float,
+    kernel: FusedPass,
+    vectors: float,
+    speedup: float = 1.0,
+) -> GpuWork:
+    share = speedup * fused_share(
+        kernel,
+        width=core.width,
+        keys=core.block,
+        rows=core.heads * core.queries,
+        sms=model.gpu.sm_count,
+    )
     traffic = vectors * core.vector_bytes
-    seconds = flops / (model.wide_peak * share * narrow * length)
+    seconds = flops / (model.wide_peak * share)
     return GpuWork(max(seconds, traffic / model.bandwidth), flops, traffic)
 
 

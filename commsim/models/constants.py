@@ -25,6 +25,7 @@ __all__ = [
     "ComputeConstants",
     "Flash",
     "FlashShare",
+    "FusedPass",
     "GpuConstants",
     "RecipeShare",
     "Stack",
@@ -56,11 +57,25 @@ class Tile(Section, frozen=True, kw_only=True):
     share: Share
 
 
-class FlashShare(Section, frozen=True, kw_only=True):
-    """Shares of the peak that a fused attention reaches at head width 128."""
+class FusedPass(Section, frozen=True, kw_only=True):
+    """What a fused attention reaches one way (`fused_attention.py`).
 
-    forward: Share
-    backward: Share
+    `share` of the peak with long rows of keys, heads 128 wide, and more tiles than SMs by far;
+    `narrow` times that with heads 64 wide; `half_keys` is the length of a row at which half is
+    lost, `tail` what of its longest tile a kernel waits for at its end.
+    """
+
+    share: Share
+    narrow: Share = 0.925
+    half_keys: NotNegative = 0.0
+    tail: NotNegative = 0.0
+
+
+class FlashShare(Section, frozen=True, kw_only=True):
+    """Both ways of a fused attention."""
+
+    forward: FusedPass
+    backward: FusedPass
 
 
 class Flash(Section, frozen=True, kw_only=True):
@@ -82,12 +97,13 @@ class GpuConstants(Section, frozen=True, kw_only=True):
     wave_loss: Share
     batched_efficiency: Share
     memory_efficiency: Share
+    cast_efficiency: Share = 1.0
+    """What of the bandwidth of copies the kernels reach that cast to fp8 or fp4."""
     launch_us: NotNegative
     tiles: tuple[Tile, ...]
     attentions: tuple[str, ...]
     """The fused attentions that are made for the generation, the newest first."""
     flash: Flash
-    flash_half_keys: NotNegative
     spread: NotNegative = 0.0
     """The standard deviation of the speeds of GPUs of one kind, as a share."""
     fitted: tuple[str, ...] = ()

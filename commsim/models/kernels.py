@@ -92,7 +92,8 @@ class KernelModel(msgspec.Struct, frozen=True):
 
     def casts(self, entries: float) -> GpuWork:
         """Return what quantising `entries` of an activation or its gradient takes."""
-        return self.fixed(self.recipe.cast_bytes * entries)
+        moved = self.fixed(self.recipe.cast_bytes * entries)
+        return moved.lasting(moved.seconds / self.constants.cast_efficiency)
 
     def machine(self, *, wide: bool) -> Machine:
         """Return what products run on. The ramp over k lasts as long at any precision, so that

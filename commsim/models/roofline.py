@@ -26,6 +26,7 @@ from commsim.models.constants import (
     gpu_constants,
     read_constants,
 )
+from commsim.models.fused_attention import WIDE_HEAD, fused_share
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
 from commsim.ops import element_bytes, element_type
 from commsim.units import to_picoseconds
@@ -33,7 +34,6 @@ from commsim.units import to_picoseconds
 __all__ = ["OpShape", "op_seconds", "precision_of", "resolve_durations", "shapes_of"]
 
 _CAUSAL = 0.5
-_WIDE_HEAD = 128
 
 
 class OpShape(msgspec.Struct, frozen=True):
@@ -137,17 +137,22 @@ def _rate(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
     if not shape.kind.startswith("attention"):
         return peak * constants.matmul_efficiency
     flash = _flash(gpu, constants, shape)
-    share = flash.backward if shape.kind == "attention_backward" else flash.forward
-    narrow = min(1.0, 0.85 + 0.15 * shape.k / _WIDE_HEAD)
-    length = shape.n / (shape.n + constants.flash_half_keys)
-    return peak * share * narrow * length / (_CAUSAL if shape.causal else 1.0)
+    share = fused_share(
+        flash.backward if shape.kind == "attention_backward" else flash.forward,
+        width=shape.k,
+        keys=shape.n,
+        rows=shape.batch * shape.m,
+        sms=gpu.sm_count,
+        causal=shape.causal,
+    )
+    return peak * share / (_CAUSAL if shape.causal else 1.0)
 
 
 def _flash(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> FlashShare:
     """Return the shares of the attention that torch takes: cuDNN's is for heads of up to 128."""
     captured, generation = read_constants().captured, generation_of(gpu) or ""
     kernel = captured.attention_on.get(generation, captured.attention)
-    if kernel == "cudnn" and (shape.k > _WIDE_HEAD or element_bytes(shape.dtype) != 2):
+    if kernel == "cudnn" and (shape.k > WIDE_HEAD or element_bytes(shape.dtype) != 2):
         kernel = captured.attention
     share: FlashShare = getattr(constants.flash, kernel)
     return share

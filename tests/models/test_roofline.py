@@ -12,6 +12,7 @@ from commsim.cluster.nodes.gpus import gpu_spec
 from commsim.errors import ScenarioError
 from commsim.graph import Graph, GraphBuilder
 from commsim.models.constants import gpu_constants
+from commsim.models.fused_attention import fused_share
 from commsim.models.matmul import Machine, Matmul, matmul_seconds
 from commsim.models.roofline import OpShape, op_seconds, precision_of, resolve_durations
 
@@ -62,9 +63,11 @@ def test_attention_under_a_causal_mask_skips_half() -> None:
     full = OpShape("attention", 4096, 4096, 128, 32, "bfloat16")
     causal = replace(full, causal=True)
     times = [op_seconds(H100, s, flops=1e12, traffic=0.0) - LAUNCH for s in (full, causal)]
-    assert times[0] == pytest.approx(2 * times[1])
-    share = CONSTANTS.flash.cudnn.forward * 4096 / (4096 + CONSTANTS.flash_half_keys)
-    assert times[0] == pytest.approx(1e12 / (989e12 * share))
+    kernel, waits = CONSTANTS.flash.cudnn.forward, 128 * 132 / (32 * 4096)
+    late = (1 + kernel.half_keys / 4096) * (1 + kernel.tail * waits)
+    assert times[0] == pytest.approx(1e12 * late / (989e12 * kernel.share))
+    later = (1 + 2 * kernel.tail * waits) / (1 + kernel.tail * waits)  # a tile of twice the mean
+    assert times[1] == pytest.approx(times[0] / 2 * later)
 
 
 def test_attention_over_few_keys_takes_its_bytes() -> None:
@@ -85,8 +88,9 @@ def test_batched_products_reach_less() -> None:
 
 def test_attention_backward_and_narrow_heads() -> None:
     backward = OpShape("attention_backward", 4096, 4096, 64, 32, "bfloat16")
-    length = 4096 / (4096 + CONSTANTS.flash_half_keys)
-    rate = 989e12 * CONSTANTS.flash.cudnn.backward * (0.85 + 0.15 / 2) * length
+    kernel = CONSTANTS.flash.cudnn.backward
+    late = (1 + kernel.half_keys / 4096) * (1 + kernel.tail * 128 * 132 / (32 * 4096))
+    rate = 989e12 * kernel.share * kernel.narrow / late
     seconds = op_seconds(H100, backward, flops=1e12, traffic=0.0)
     assert seconds == pytest.approx(1e12 / rate + LAUNCH)
 
@@ -106,9 +110,15 @@ def test_attention_is_the_kernel_that_torch_takes(
     """cuDNN's on Hopper, for heads of up to 128 in 16 bits."""
     spec = gpu_spec(gpu)
     constants = gpu_constants(spec)
-    share = getattr(constants.flash, kernel).forward
-    length = 4096 / (4096 + constants.flash_half_keys)
-    rate = spec.tflops[precision_of(dtype)] * 1e12 * share * length
+    share = fused_share(
+        getattr(constants.flash, kernel).forward,
+        width=width,
+        keys=4096,
+        rows=32 * 4096,
+        sms=spec.sm_count,
+        causal=False,
+    )
+    rate = spec.tflops[precision_of(dtype)] * 1e12 * share
     seconds = op_seconds(
         spec, OpShape("attention", 4096, 4096, width, 32, dtype), flops=1e12, traffic=0.0
     )
