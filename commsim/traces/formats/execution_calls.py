@@ -24,7 +24,7 @@ def record_of(trace: ExecutionTrace) -> RankRecord:
     unnamed = 0
     for comm in trace.comms:
         if comm.is_wait:
-            calls.append(Issued("wait", after=tuple(at.get(comm.work, ()))))
+            calls.append(Issued("wait", after=tuple(at.pop(comm.work, ()))))
             continue
         if not comm.op:
             unnamed += comm.name != "init"

@@ -103,10 +103,8 @@ def _joined(record: RankRecord, found: Mapping[str, Mapping[int, int]]) -> RankR
     groups: dict[str, tuple[int, ...]] = {}
     guessed = 0
     for number, (place, size) in (record.places or {}).items():
-        at = found[number]
-        if len(at) == size:
-            groups[number] = tuple(at[member] for member in range(size))
-        else:
+        groups[number] = _in_order(found[number], size)
+        if not groups[number] and size < _MAX_RANKS:
             first = max(0, record.rank - place)
             groups[number] = tuple(range(first, first + size))
             guessed += groups[number] != tuple(range(size))
@@ -178,11 +176,15 @@ def _members(log: _Log, ranks: dict[_Process, int]) -> dict[str, tuple[int, ...]
         if number and process in ranks:
             places.setdefault(number, {})[rank] = ranks[process]
             sizes[number] = nranks
-    return {
-        number: tuple(at[rank] for rank in range(sizes[number]))
-        for number, at in places.items()
-        if sorted(at) == list(range(sizes[number]))
-    }
+    found = {number: _in_order(at, sizes[number]) for number, at in places.items()}
+    return {number: known for number, known in found.items() if known}
+
+
+def _in_order(at: Mapping[int, int], size: int) -> tuple[int, ...]:
+    """Return the rank at each place of a communicator, () if not all are known."""
+    if len(at) != size or max(at) >= size:
+        return ()
+    return tuple(at[place] for place in range(size))
 
 
 def _calls(

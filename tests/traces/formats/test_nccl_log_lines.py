@@ -188,3 +188,9 @@ def test_members_without_a_log_are_taken_to_be_neighbours() -> None:
     )
     (alone,) = join_nccl_logs(logs((0, 1), (2, 3))[:1])
     assert (alone.calls[0].ranks, alone.calls[0].peer, len(alone.notes)) == ((0, 1), 1, 1)
+
+
+@pytest.mark.parametrize("size", [10**17, 1])
+def test_a_place_that_a_communicator_cannot_have_says_no_members(size: int) -> None:
+    (record,) = join_nccl_logs(read(init(40, "0x5", 5, size, "0xab"), call(40, comm="0x5")))
+    assert record.calls[0].ranks == (() if size > 1 else (0,))

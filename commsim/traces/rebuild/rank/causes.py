@@ -87,7 +87,7 @@ def _behind(work: RankWork, tied: Ties) -> Iterator[tuple[int, list[int]]]:
         if not ahead.size:
             continue
         first = ahead[np.argmax(launched[ahead])]
-        sources = tied.source[tied.op == first]
+        sources = tied.source[slice(*np.searchsorted(tied.op, (first, first + 1)))]
         sources = sources[sources >= 0]
         if released := sources[gpu.events.end[sources] <= start[op]].tolist():
             yield op, released

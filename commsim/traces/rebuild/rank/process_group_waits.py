@@ -15,6 +15,7 @@ dependency contradicts the recording; if several were possible, the latest is ta
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -54,7 +55,7 @@ def process_group_waits(
     far as cuda_sync events say so. Kineto tells of no wait of a stream without work.
     """
     waits = [*_of_work(activity, collectives), *_bare(activity, issue)]
-    waits.sort(key=lambda wait: wait.time)
+    waits.sort(key=_time)
     of_stream: dict[int, list[_QueuedWait]] = {}
     for wait in waits:
         for stream in _streams(activity, issue, wait.call, waiting):
@@ -62,6 +63,10 @@ def process_group_waits(
         for target in _next_work(activity, issue, wait.call, waiting):
             yield from _edges(activity, wait, target)
     yield from _into_collectives(activity, issue, of_stream)
+
+
+def _time(wait: _QueuedWait) -> int:
+    return wait.time
 
 
 def _edges(activity: Activity, wait: _QueuedWait, target: int) -> Iterator[tuple[int, int]]:
@@ -78,10 +83,13 @@ def _into_collectives(
     """Yield what each collective waits for on the stream that is current where it is called.
 
     That is where its thread launched last, and other threads may have launched there since: what a
-    pipeline sends after its backward pass came from autograd's thread.
+    pipeline sends after its backward pass came from autograd's thread. The last collective on the
+    same stream has waited for all that was to be waited for by then.
     """
     gpu = activity.gpu
-    for target in np.flatnonzero(gpu.is_collective & gpu.has_launch).tolist():
+    before: dict[tuple[int, int], int] = {}
+    targets = np.flatnonzero(gpu.is_collective & gpu.has_launch)
+    for target in targets[np.argsort(gpu.launched[targets], kind="stable")].tolist():
         thread, at = gpu.threads[gpu.thread[target]], int(gpu.launched[target])
         if (stream := _current(activity, issue, thread, at)) is None:
             continue
@@ -90,18 +98,23 @@ def _into_collectives(
         known = [op for op in (latest, own) if op >= 0]
         if (source := last_fit(activity, known, target)) >= 0:
             yield source, target
-        for wait in waits.get(stream, ()):
-            if since < wait.time <= at:
-                yield from _edges(activity, wait, target)
+        streams = stream, gpu.streams[target]
+        queued = waits.get(stream, [])
+        first = bisect_right(queued, max(since, before.get(streams, -1)), key=_time)
+        for wait in queued[first : bisect_right(queued, at, key=_time)]:
+            yield from _edges(activity, wait, target)
+        before[streams] = at
 
 
 def _of_work(activity: Activity, collectives: RankCollectives) -> Iterator[_QueuedWait]:
     """Yield the waits of Work.wait()."""
     calls = collectives.calls
-    of_group = {"": Queue([call.launched for call in calls], [call.kernel for call in calls])}
-    for group in {_group(call) for call in calls} - {""}:
-        of_it = [call for call in calls if _group(call) == group]
-        of_group[group] = Queue([c.launched for c in of_it], [c.kernel for c in of_it])
+    of_group = {"": Queue([], [])}
+    for call in calls:
+        for group in {"", _group(call)}:
+            queue = of_group.setdefault(group, Queue([], []))
+            queue.times.append(call.launched)
+            queue.ops.append(call.kernel)
     for wait in collectives.waits:
         event = activity.event(wait.at)
         queue = of_group.get(event.args.group, of_group[""])

@@ -16,17 +16,33 @@ the same launch that ended last before it began, on whatever stream.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
 import numpy as np
 
-from commsim.traces.formats import EventKind, Events
+from commsim.traces.formats import Event, EventKind, Events
 from commsim.traces.rebuild.rank.activity import Activity
 from commsim.traces.rebuild.rank.calls import RankCollectives
-from commsim.traces.rebuild.rank.issue_order import NOTHING, IssueOrder, fits
+from commsim.traces.rebuild.rank.issue_order import NOTHING, IssueOrder, Queue, fits
 from commsim.traces.rebuild.rank.process_group_waits import process_group_waits
 
 __all__ = ["cross_stream"]
+
+
+class _Waited(msgspec.Struct, frozen=True):
+    """What a stream was told to wait for, by time: work by its stream, since the last launch."""
+
+    times: list[int]
+    sources: list[Mapping[int, int]]
+
+    def since(self, launched: int, time: int) -> Mapping[int, int]:
+        at = bisect_right(self.times, time)
+        return self.sources[at - 1] if at and self.times[at - 1] > launched else {}
+
+    def add(self, time: int, sources: Mapping[int, int]) -> None:
+        self.times.append(time)
+        self.sources.append(sources)
 
 
 def cross_stream(
@@ -96,22 +112,47 @@ def _recorded(activity: Activity, issue: IssueOrder) -> Iterable[tuple[int, int]
 
     A record stands for the last work on its stream, and for what the stream waits for since.
     """
-    waited: dict[int, list[tuple[int, list[int]]]] = {}
+    waited: dict[int, _Waited] = {}
+    for until, at, event in _with_records(activity):
+        sources = dict(_pending(issue, waited, event.args.waits_for_stream, at))
+        if (last := _queue(issue, event.args.waits_for_stream).last_before(at)) >= 0:
+            sources[event.args.waits_for_stream] = last
+        own = _pending(issue, waited, event.stream, until)
+        waited.setdefault(event.stream, _Waited([], [])).add(until, _later(activity, own, sources))
+        target = _queue(issue, event.stream).next_after(until)
+        for source in sources.values():
+            if target >= 0 and fits(activity, source, target):
+                yield source, target
+
+
+def _with_records(activity: Activity) -> list[tuple[int, int, Event]]:
+    """Return the Stream Wait Events whose calls are known: when it and its record were called."""
+    found = []
     for event in _stream_waits(activity):
         record = activity.calls.get(event.args.waits_for)
         wait = activity.calls.get(event.correlation)
-        if record is None or wait is None:
-            continue
-        stream, at = event.args.waits_for_stream, activity.event(record).start
-        queue, until = issue.streams.get(stream, NOTHING), activity.event(wait).start
-        since, last = queue.last_launch(at)
-        sources = [last] if last >= 0 else []
-        sources += (op for time, ops in waited.get(stream, ()) if since < time <= at for op in ops)
-        waited.setdefault(event.stream, []).append((until, sources))
-        target = issue.streams.get(event.stream, NOTHING).next_after(until)
-        yield from (
-            (source, target) for source in sources if target >= 0 and fits(activity, source, target)
-        )
+        if record is not None and wait is not None:
+            found.append((activity.event(wait).start, activity.event(record).start, event))
+    return sorted(found, key=lambda one: one[0])
+
+
+def _queue(issue: IssueOrder, stream: int) -> Queue:
+    return issue.streams.get(stream, NOTHING)
+
+
+def _pending(
+    issue: IssueOrder, waited: Mapping[int, _Waited], stream: int, time: int
+) -> Mapping[int, int]:
+    """Return what a stream waits for at `time` without having launched anything since."""
+    launched, _ = _queue(issue, stream).last_launch(time)
+    return waited[stream].since(launched, time) if stream in waited else {}
+
+
+def _later(activity: Activity, one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+    """Return the work of each stream that was launched last: it stands for all before it."""
+    launched = activity.gpu.launched
+    both = sorted((*one.items(), *other.items()), key=lambda item: launched[item[1]])
+    return dict(both)
 
 
 def _stream_waits(activity: Activity) -> Events:

@@ -13,6 +13,7 @@ from commsim.traces.rebuild.rank.activity import activity_of
 from commsim.traces.rebuild.rank.collectives import collectives_of
 from commsim.traces.rebuild.rank.issue_order import issue_order
 from commsim.traces.rebuild.rank.part import rank_part
+from commsim.traces.rebuild.rank.process_group_waits import process_group_waits
 from commsim.traces.rebuild.rank.streams import cross_stream
 
 AUTOGRAD = 200
@@ -144,6 +145,34 @@ def test_a_record_stands_for_what_its_stream_waits_for_too() -> None:
     found, how = edges(record)
     assert found == {("7@20", "9@125"), ("8@25", "9@125"), ("7@20", "8@140")}
     assert how.endswith("as the cuda_sync events say.")
+
+
+def test_streams_that_wait_for_each_other_again_and_again_wait_for_each_work_once() -> None:
+    """Each wait passes on all that the other stream waits for: counted anew it would double."""
+    record = recording()
+    record.kernel("first", 10, 20, 5, stream=7)
+    record.kernel("second", 15, 30, 5, stream=8)
+    for at in range(200):
+        waiting, other = (7, 8) if at % 2 else (8, 7)
+        recorded = record.call("cudaEventRecord", 50 + 4 * at, 1)
+        sync(record, record.call("cudaStreamWaitEvent", 52 + 4 * at, 1), waiting, (other, recorded))
+    record.kernel("third", 900, 910, 5, stream=7)
+    record.kernel("fourth", 905, 920, 5, stream=8)
+    assert edges(record)[0] >= {("8@30", "7@910"), ("7@20", "8@920")}
+
+
+def test_collectives_with_nothing_between_them_each_wait_for_what_is_new() -> None:
+    """A benchmark of two communicators in turns: one buffer is filled, each call is waited for."""
+    record = recording()
+    record.kernel("fill", 10, 20, 5)
+    for call in range(80):
+        at, group = 50 + 20 * call, call % 2
+        record.all_reduce(at, at + 4, at + 8, group=str(group), stream=20 + 10 * group)
+        wait(record, at + 10, str(group))
+    found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
+    waits = list(process_group_waits(found, issue_order(found), collectives_of(found, None), {}))
+    assert len(waits) == 80 + 79  # for the buffer, and all but the first for the call before
+    assert edges(record)[0] >= {("7@20", "30@1634"), ("20@1614", "30@1634")}
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_wait_is_for_its_call_else_for_the_last_one_that_had_ended(
     none = np.zeros(5, bool)
     seen = rank(
         streams=[7, 8, 7, 7, 8], ends=[0, 50, 0, 0, 60], starts=[0, 0, 70, 70, 0],
-        is_collective=none, has_launch=none,
+        is_collective=none, has_launch=none, launched=np.zeros(5),
     )  # fmt: skip
     seen.event = lambda call: SimpleNamespace(start=10 * call.index, args=NO_ARGS)
     seen.threads = {}
@@ -153,7 +153,7 @@ def test_a_recorded_wait_is_of_the_last_before_its_record_and_the_next_after_it(
             one for one, kept in zip((other, event, other), mask, strict=True) if kept
         ],
     )
-    activity = rank(starts=[100, 100], ends=[given["ends"]] * 2)
+    activity = rank(starts=[100, 100], ends=[given["ends"]] * 2, launched=[5, 25])
     activity.file = SimpleNamespace(events=events)
     activity.calls = {number: SimpleNamespace(index=number) for number in (1, 2)}
     issue: Any = SimpleNamespace(streams={"a": first, "b": Queue([25] * len(second), second)})
