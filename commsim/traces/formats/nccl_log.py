@@ -90,7 +90,8 @@ def read_nccl_log(document: Document) -> list[RankRecord]:
 def join_nccl_logs(records: Sequence[RankRecord]) -> list[RankRecord]:
     """Tell each call its ranks, if logs of other processes say the members of its communicator.
 
-    Where they do not, it is taken to be of neighbours: the ranks around its own.
+    Where they do not, it is taken to be of neighbours: the ranks around its own. The largest one is
+    the whole run, whose members need no log.
     """
     found: dict[str, dict[int, int]] = {}
     for record in records:
@@ -101,16 +102,18 @@ def join_nccl_logs(records: Sequence[RankRecord]) -> list[RankRecord]:
 
 def _joined(record: RankRecord, found: Mapping[str, Mapping[int, int]]) -> RankRecord:
     groups: dict[str, tuple[int, ...]] = {}
-    guessed = 0
-    for number, (place, size) in (record.places or {}).items():
+    guessed, places = 0, record.places or {}
+    largest = max(size for _, size in places.values())
+    for number, (place, size) in places.items():
         groups[number] = _in_order(found[number], size)
         if not groups[number] and size < _MAX_RANKS:
             first = max(0, record.rank - place)
             groups[number] = tuple(range(first, first + size))
-            guessed += groups[number] != tuple(range(size))
+            guessed += size < largest
+    what = f"{guessed} communicators have" if guessed > 1 else "a communicator has"
     notes = (
-        f"{record.name}: {guessed} communicators have members whose logs are not given: they are"
-        " taken to be the ranks next to its own.",
+        f"{record.name}: {what} members whose logs are not given: they are taken to be the ranks"
+        " next to its own.",
     )
     return replace(
         record,

@@ -182,12 +182,15 @@ def test_members_without_a_log_are_taken_to_be_neighbours() -> None:
     (record,) = join_nccl_logs(logs((2, 3), (0, 1))[3:])
     assert [call.ranks for call in record.calls] == [(2, 3), (2, 3), (0, 1, 2, 3)]
     assert [call.root for call in record.calls] == [-1, 2, -1]
-    assert record.notes[1] == (
-        "run.log: 1 communicators have members whose logs are not given: they are taken to be the"
+    said = (
+        "run.log: a communicator has members whose logs are not given: they are taken to be the"
         " ranks next to its own."
     )
+    assert record.notes[1:] == (said,)
     (alone,) = join_nccl_logs(logs((0, 1), (2, 3))[:1])
-    assert (alone.calls[0].ranks, alone.calls[0].peer, len(alone.notes)) == ((0, 1), 1, 1)
+    assert (alone.calls[0].ranks, alone.calls[0].peer, alone.notes[1:]) == ((0, 1), 1, (said,))
+    (of_two,) = join_nccl_logs(logs((0, 1), (0, 2))[:1])
+    assert of_two.notes[1:] == (said.replace("a communicator has", "2 communicators have"),)
 
 
 @pytest.mark.parametrize("size", [10**17, 1])

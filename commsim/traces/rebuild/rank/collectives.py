@@ -84,7 +84,8 @@ def _by_work(
 ) -> dict[tuple[str, int], int]:
     """Return which call each work of the Execution Trace is.
 
-    What was coalesced launched nothing itself, and stands before the launch that does it all.
+    What was coalesced launched nothing itself: its kernel is the next that its thread launched
+    outside of such calls. Others launched there are not torch.distributed's.
     """
     before: dict[tuple[str, str], list[int]] = {}
     for made, node in nodes.items():
@@ -93,13 +94,13 @@ def _by_work(
     found: dict[tuple[str, int], int] = {}
     for position, call in enumerate(calls):
         op = activity.gpu[call.kernel]
-        place = _comms_call(activity, op)
-        if place is None and op.launch is not None:
-            known = before.get(op.launch.thread, [])
-            at = bisect_right(known, op.launch.index)
-            place = ThreadCall(op.launch.thread, known[at - 1]) if at else None
-        if place is not None and place in nodes:
+        if (place := _comms_call(activity, op)) in nodes:
             found[nodes[place].work] = position
+        elif place is None and op.launch is not None:
+            known = before.get(op.launch.thread, [])
+            if at := bisect_right(known, op.launch.index):
+                node = nodes[ThreadCall(op.launch.thread, known[at - 1])]
+                found.setdefault(node.work, position)
     return found
 
 

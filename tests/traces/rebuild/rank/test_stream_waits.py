@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers.kineto_writer import COMMS, MAIN, Recording
@@ -10,7 +12,7 @@ from helpers.kineto_writer import COMMS, MAIN, Recording
 from commsim.traces.formats.files import Document
 from commsim.traces.formats.kineto import read_kineto
 from commsim.traces.rebuild.rank.activity import activity_of
-from commsim.traces.rebuild.rank.collectives import collectives_of
+from commsim.traces.rebuild.rank.collectives import _by_work, _comms, collectives_of
 from commsim.traces.rebuild.rank.issue_order import issue_order
 from commsim.traces.rebuild.rank.part import rank_part
 from commsim.traces.rebuild.rank.process_group_waits import process_group_waits
@@ -104,6 +106,22 @@ def test_a_thread_that_has_launched_nothing_yet_is_on_the_stream_where_it_will()
     record.all_reduce(100, 120, 200, tid=AUTOGRAD)
     record.kernel("backward", 150, 210, 20, tid=AUTOGRAD)
     assert edges(record)[0] == {("7@20", "20@120")}
+
+
+def test_a_kernel_that_no_call_issued_is_not_the_work_of_a_call_that_has_one() -> None:
+    """After an all-reduce somebody calls NCCL directly; what is coalesced has its kernel later."""
+    record = recording()
+    record.all_reduce(10, 30, 100)
+    record.kernel("ncclDevKernel_Generic", 60, 110, 20, stream=30)
+    record.op("record_param_comms", 80, 3, **{"Collective name": "allreduce"})
+    record.kernel("ncclDevKernel_Generic", 90, 150, 20, stream=30)
+    found = activity_of(read_kineto(Document("x", json.dumps(record.content()).encode())), 0)
+    calls = collectives_of(found, None).calls
+    nodes: Any = {
+        call: SimpleNamespace(work=("0", at), is_wait=False)
+        for at, call in enumerate(_comms(found))
+    }
+    assert _by_work(found, list(calls), nodes) == {("0", 0): 0, ("0", 1): 2}
 
 
 def test_a_wait_is_for_a_call_of_its_own_group() -> None:
