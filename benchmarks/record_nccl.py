@@ -82,7 +82,10 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.rank is not None:
         be_rank(RUNS[options.only], options.rank, options.output)
         return
-    for name in options.only.split(",") if options.only else RUNS:
+    names = options.only.split(",") if options.only else list(RUNS)
+    if unknown := [name for name in names if name not in RUNS]:
+        parser.error(f"no run {', '.join(unknown)}. There are {', '.join(RUNS)}.")
+    for name in names:
         run = RUNS[name]
         if options.list:
             print(f"{name}: {run.world} x {run.script} {run.arguments}")
@@ -116,6 +119,8 @@ def keep(found: Path, folder: Path) -> None:
     """Pack what a recording holds that is read, without what tells of the machine."""
     if not found.is_dir():
         sys.exit(f"{found}: no recording.")
+    if folder.resolve() == found.resolve():
+        sys.exit(f"{found}: would be replaced by what is kept of it. Name another folder by -o.")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in sorted(found.iterdir()):

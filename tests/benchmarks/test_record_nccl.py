@@ -62,3 +62,16 @@ def test_a_recording_that_is_not_there_leaves_what_was_kept(
     with pytest.raises(SystemExit, match="ddp-4: no recording"):
         scripts("record_nccl").main(words)
     assert (tmp_path / "kept/ddp-4").is_dir()
+
+
+def test_a_recording_is_not_kept_in_its_own_place(found: Path, scripts: Any) -> None:
+    words = ["--keep", str(found.parent), "-o", str(found / ".."), "--only", "ddp-2"]
+    with pytest.raises(SystemExit, match="would be replaced"):
+        scripts("record_nccl").main(words)
+    assert (found / "rank0.json").is_file()
+
+
+def test_a_run_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str], scripts: Any) -> None:
+    with pytest.raises(SystemExit):
+        scripts("record_nccl").main(["--list", "--only", "ddp-2,ddp-3"])
+    assert "no run ddp-3. There are ddp-2, ddp-4" in capsys.readouterr().err
