@@ -123,7 +123,7 @@ def _synchronize() -> None:
 
 
 def _burst() -> Iterator[dict[str, Any]]:
-    """One product for six seconds: microseconds by quarters of a second, `m` in milliseconds."""
+    """One product for six seconds: microseconds of a run every 0.3 s, when in `micro` (ms)."""
     case = Case("product", "", "burst", 8192, 8192, 8192, 1, "bf16")
     run = runs_of(case)[0]
     run()

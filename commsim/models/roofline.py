@@ -69,8 +69,8 @@ def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
     Each lane takes the GPU of its rank; the ranks that it stands for must have the same.
 
     Raises:
-        ScenarioError: a rank that the cluster has not, a GPU whose speed is not known, or a
-            precision that it has not.
+        ScenarioError: a rank that the cluster has not, a GPU whose speed is not known, a precision
+            that it has not, or FLOPs of a product without a shape.
     """
     open_ = np.flatnonzero((graph.kind == OpKind.COMPUTE) & (graph.duration < 0))
     if not open_.size:
@@ -78,26 +78,38 @@ def resolve_durations(graph: Graph, cluster: Cluster) -> Graph:
     shapes = shapes_of(graph)
     launches: Mapping[str, int] = graph.meta.get("capture", {}).get("launches", {})
     duration = graph.duration.copy()
-    known: dict[tuple[str, int, float, float], int] = {}
+    known: dict[tuple[GpuSpec, int, float, float], int] = {}
     lanes = [_gpu(cluster, int(rank)) for rank in graph.lane_rank]
     columns = (graph.lane, graph.name, graph.flops, graph.traffic)
     for op, lane, name, flops, traffic in zip(
         open_.tolist(), *(column[open_].tolist() for column in columns), strict=True
     ):
         gpu = lanes[lane]
-        key = (gpu.name, name, flops, traffic)
+        key = (gpu, name, flops, traffic)
         if key not in known:
-            shape = shapes.get(graph.names[name])
+            called = graph.names[name]
+            shape = shapes.get(called)
+            if shape is not None and flops:
+                _check_shape(shape, called)
             seconds = op_seconds(
                 gpu,
                 shape,
                 flops=flops,
                 traffic=max(traffic, 0.0),
-                launches=launches.get(graph.names[name], 1),
+                launches=launches.get(called, 1),
             )
-            known[key] = max(1, to_picoseconds(seconds, f"compute {name}"))
+            known[key] = max(1, to_picoseconds(seconds, f"workload.graph: compute {called!r}"))
         duration[op] = known[key]
     return replace(graph, duration=duration)
+
+
+def _check_shape(shape: OpShape, name: str) -> None:
+    by_shape = shape.kind == "matmul" or shape.kind.startswith("attention")
+    if by_shape and not min(shape.m, shape.n, shape.k, shape.batch):
+        raise ScenarioError(
+            f"workload.graph: {name!r} has FLOPs, but a length of its product is 0."
+            " Capture the script again."
+        )
 
 
 def op_seconds(
@@ -123,9 +135,11 @@ def _matmul(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:
         if width == 1
         else constants.matmul_efficiency
     )
+    # The ramp over k lasts as long at any precision (`KernelModel.machine`).
+    ramp = peak / _peak(gpu, "bfloat16")[0] if width == 1 else 1.0
     return matmul_seconds(
         Matmul(shape.m, shape.n, shape.k, shape.batch),
-        Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants),
+        Machine(peak, gpu.memory_bandwidth, gpu.sm_count, constants, ramp),
         efficiency=efficiency,
         width=width,
     )

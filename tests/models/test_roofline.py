@@ -43,6 +43,16 @@ def test_product_by_its_shape() -> None:
     assert 0.5 < flops / 989e12 / seconds < 0.8  # of the peak
 
 
+def test_fp8_product_ramps_over_twice_the_k() -> None:
+    shape, flops = OpShape("matmul", 4096, 4096, 512, 1, "float8_e4m3fn"), 2.0 * 4096**2 * 512
+    machine = Machine(1979e12, H100.memory_bandwidth, H100.sm_count, CONSTANTS, ramp=1979 / 989)
+    expected = matmul_seconds(
+        Matmul(4096, 4096, 512), machine, efficiency=CONSTANTS.fp8_efficiency, width=1
+    )
+    seconds = op_seconds(H100, shape, flops=flops, traffic=1e6)
+    assert seconds == pytest.approx(expected + LAUNCH)
+
+
 def test_narrow_product_takes_its_bytes() -> None:
     shape = OpShape("matmul", 1, 11008, 4096, 1, "bfloat16")
     bandwidth = H100.memory_bandwidth * CONSTANTS.memory_efficiency
@@ -130,13 +140,15 @@ def test_each_kernel_of_an_op_is_launched() -> None:
     assert many - one == pytest.approx(57 * LAUNCH)
 
 
-def graph(*, rank: int = 0, dtype: str = "bfloat16") -> Graph:
+def graph(
+    *, rank: int = 0, kind: str = "other", dtype: str = "bfloat16", flops: float = 1e12
+) -> Graph:
     build = GraphBuilder()
     lane = build.lane(rank)
     build.compute(lane, 5, name="timed", flops=1e15)
-    build.compute(lane, -1, name="mm", flops=1e12, traffic=0.0)
+    build.compute(lane, -1, name="mm", flops=flops, traffic=0.0)
     build.compute(lane, -1, name="add", flops=0.0, traffic=3e9)
-    product = ["other", 0, 0, 0, 0, dtype, False]
+    product = [kind, 0, 0, 0, 0, dtype, False]
     return build.build(MappingProxyType({"capture": {"products": {"mm": product}}}))
 
 
@@ -173,3 +185,16 @@ def test_rank_that_is_not_there() -> None:
 def test_precision_that_the_gpu_has_not() -> None:
     with pytest.raises(ScenarioError, match="multiplies in float64"):
         resolve_durations(graph(dtype="float64"), Cluster.preset("dgx-h100", nodes=1))
+
+
+@pytest.mark.parametrize("kind", ["matmul", "attention", "attention_backward"])
+def test_flops_of_a_product_without_a_shape(kind: str) -> None:
+    cluster = Cluster.preset("dgx-h100", nodes=1)
+    with pytest.raises(ScenarioError, match="'mm' has FLOPs, but a length of its product is 0"):
+        resolve_durations(graph(kind=kind), cluster)
+    assert resolve_durations(graph(kind=kind, flops=0.0), cluster).duration.min() > 0
+
+
+def test_time_that_no_clock_holds_names_the_op() -> None:
+    with pytest.raises(ScenarioError, match="graph: compute 'mm'.*longer than commsim can hold"):
+        resolve_durations(graph(flops=1e30), Cluster.preset("dgx-h100", nodes=1))

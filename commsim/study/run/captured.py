@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from commsim.cluster import Cluster
+from commsim.cluster import Cluster, GpuSpec
 from commsim.errors import ScenarioError
 from commsim.graph import HOST_STREAM, Graph, OpKind, refold
 from commsim.models import (
@@ -53,8 +53,9 @@ def graph_workload(
     if graph.folding is not None:
         ranks = len(graph.folding.lane_of)
         known = min(ranks, cluster.world_size)
-        names = [cluster.gpu(rank).name for rank in range(known)] + [""] * (ranks - known)
-        kinds = np.unique(names, return_inverse=True)[1].reshape(-1)
+        gpus = [cluster.gpu(rank) for rank in range(known)] + [None] * (ranks - known)
+        number: dict[GpuSpec | None, int] = {}
+        kinds = np.array([number.setdefault(gpu, len(number)) for gpu in gpus])
         if not fold:
             graph = refold(graph, np.arange(ranks))
         elif kinds.any():

@@ -19,6 +19,7 @@ from commsim.graph.refold import refold
 from commsim.libraries import Ideal
 from commsim.models.roofline import resolve_durations
 from commsim.traces.capture.assemble import assemble
+from commsim.traces.capture.records import CapturedWork
 
 
 def timed(graph: Graph) -> Graph:
@@ -87,6 +88,23 @@ def test_captured_step_on_a_cluster() -> None:
     stream = timeline.graph.stream == timeline.graph.streams.index("compute")
     busy = timeline.graph.duration[lane & stream & (timeline.graph.duration > 0)].sum()
     assert timeline.end.max() >= busy
+
+
+def test_gpus_of_one_name_have_times_of_their_own(tmp_path: Path) -> None:
+    """Ranks on H100s with a tenth of the bandwidth take longer than those of the same lane."""
+    copy = CapturedWork("copy_", 0, 0.0, 3 * 10**9)
+    save_graph(assemble({0: recording(copy, world=16)}), tmp_path / "g.npz")
+    fast, slow = (
+        f"{{preset: aws-p5, overrides: {{gpu: {{memory_bandwidth: {bandwidth}}}}}}}"
+        for bandwidth in ("3350GB/s", "335GB/s")
+    )
+    times = []
+    for nodes in (f"{fast}, {fast}", f"{fast}, {slow}"):
+        (tmp_path / "s.yaml").write_text(
+            f"cluster: {{nodes: [{nodes}]}}\nworkload: {{graph: g.npz, host_overhead: 0}}\n"
+        )
+        times.append(run_scenario(tmp_path / "s.yaml").metrics.step_time_s)
+    assert times[1] > 9 * times[0]
 
 
 def test_captured_graph_needs_a_cluster(tmp_path: Path) -> None:
