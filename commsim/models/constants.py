@@ -61,8 +61,9 @@ class FusedPass(Section, frozen=True, kw_only=True):
     """What a fused attention reaches one way (`fused_attention.py`).
 
     `share` of the peak with long rows of keys, heads 128 wide, and more tiles than SMs by far;
-    `narrow` times that with heads 64 wide; `half_keys` is the length of a row at which half is
-    lost, `tail` what of its longest tile a kernel waits for at its end.
+    `narrow` times that with heads 64 wide (0.925 on an A100: Dao 2023, figures 4 to 6);
+    `half_keys` is the length of a row at which half is lost, `tail` what of its longest tile a
+    kernel waits for at its end.
     """
 
     share: Share

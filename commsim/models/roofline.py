@@ -116,7 +116,7 @@ def op_seconds(
     gpu: GpuSpec, shape: OpShape | None, *, flops: float, traffic: float, launches: int = 1
 ) -> float:
     """Return the time of one op in seconds, with the launches of its kernels."""
-    constants = gpu_constants(gpu, where="workload.graph")
+    constants = _constants(gpu)
     memory = traffic / (gpu.memory_bandwidth * constants.memory_efficiency)
     launch = launches * constants.launch_us * 1e-6
     if shape is None or not flops:
@@ -124,6 +124,15 @@ def op_seconds(
     if shape.kind == "matmul":
         return max(_matmul(gpu, constants, shape), memory) + launch
     return max(flops / _rate(gpu, constants, shape), memory) + launch
+
+
+def _constants(gpu: GpuSpec) -> GpuConstants:
+    if generation_of(gpu) is None:
+        raise ScenarioError(
+            f"workload.graph: how fast a {gpu.name} computes is not known here. Take a cluster of"
+            " other GPUs (`commsim presets clusters`)."
+        )
+    return gpu_constants(gpu, where="workload.graph")
 
 
 def _matmul(gpu: GpuSpec, constants: GpuConstants, shape: OpShape) -> float:

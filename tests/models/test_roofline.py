@@ -198,3 +198,9 @@ def test_flops_of_a_product_without_a_shape(kind: str) -> None:
 def test_time_that_no_clock_holds_names_the_op() -> None:
     with pytest.raises(ScenarioError, match="graph: compute 'mm'.*longer than commsim can hold"):
         resolve_durations(graph(flops=1e30), Cluster.preset("dgx-h100", nodes=1))
+
+
+def test_gpu_of_unknown_speed_is_told_what_helps() -> None:
+    """A captured graph has no section `compute` to give an efficiency in."""
+    with pytest.raises(ScenarioError, match="cpu computes is not known here. Take a cluster of"):
+        resolve_durations(graph(), Cluster.preset("cpu-ethernet", nodes=1))
