@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -97,18 +98,19 @@ def join_nccl_logs(records: Sequence[RankRecord]) -> list[RankRecord]:
     for record in records:
         for number, (place, _) in (record.places or {}).items():
             found.setdefault(number, {})[place] = record.rank
-    return [_joined(record, found) if record.places else record for record in records]
+    sizes = {(number, size) for r in records for number, (_, size) in (r.places or {}).items()}
+    whole = {(number, size): _in_order(found[number], size) for number, size in sizes}
+    return [_joined(record, whole) if record.places else record for record in records]
 
 
-def _joined(record: RankRecord, found: Mapping[str, Mapping[int, int]]) -> RankRecord:
+def _joined(record: RankRecord, whole: Mapping[tuple[str, int], tuple[int, ...]]) -> RankRecord:
     groups: dict[str, tuple[int, ...]] = {}
     guessed, places = 0, record.places or {}
     largest = max(size for _, size in places.values())
     for number, (place, size) in places.items():
-        groups[number] = _in_order(found[number], size)
+        groups[number] = whole[number, size]
         if not groups[number] and size < _MAX_RANKS:
-            first = max(0, record.rank - place)
-            groups[number] = tuple(range(first, first + size))
+            groups[number] = _neighbours(max(0, record.rank - place), size)
             guessed += size < largest
     what = f"{guessed} communicators have" if guessed > 1 else "a communicator has"
     notes = (
@@ -120,6 +122,11 @@ def _joined(record: RankRecord, found: Mapping[str, Mapping[int, int]]) -> RankR
         calls=tuple(_placed(call, groups.get(call.group, ())) for call in record.calls),
         notes=(*record.notes, *(notes if guessed else ())),
     )
+
+
+@lru_cache(maxsize=64)  # the logs of one run share them
+def _neighbours(first: int, size: int) -> tuple[int, ...]:
+    return tuple(range(first, first + size))
 
 
 def _placed(call: Issued, ranks: tuple[int, ...]) -> Issued:

@@ -178,6 +178,14 @@ def test_logs_of_single_processes_say_the_members_together() -> None:
     assert [len(record.notes) for record in whole] == [1] * 4
 
 
+def test_logs_of_one_run_share_the_members_of_its_communicators() -> None:
+    """Thousands of logs of thousands of ranks would not fit into memory otherwise."""
+    for given in (logs((0, 2), (1, 3)), logs((0, 2), (1, 3))[:2]):
+        worlds = [record.calls[2].ranks for record in join_nccl_logs(given)]
+        assert {len(ranks) for ranks in worlds} == {4}
+        assert len({id(ranks) for ranks in worlds}) == 1
+
+
 def test_members_without_a_log_are_taken_to_be_neighbours() -> None:
     (record,) = join_nccl_logs(logs((2, 3), (0, 1))[3:])
     assert [call.ranks for call in record.calls] == [(2, 3), (2, 3), (0, 1, 2, 3)]
