@@ -34,14 +34,14 @@ def issued(graph: Graph, overhead: int) -> Graph:
     host = (graph.device == Device.CPU) & np.isin(
         graph.stream, [at for at, name in enumerate(graph.streams) if name == HOST_STREAM]
     )
-    edges = np.flatnonzero(host[graph.dep_op])
-    if not edges.size:
+    if not host.any():
         raise ScenarioError(
             "workload.host_overhead: the graph does not say where its program waits for the GPU,"
             " as those of `commsim capture` do. Capture the script again, or leave this out."
         )
+    edges = np.flatnonzero(host[graph.dep_op])
     places = _places(graph.dep_op[edges])
-    if int(places.max()) * overhead > MOST_PICOSECONDS:
+    if int(places.max(initial=0)) * overhead > MOST_PICOSECONDS:
         raise too_long("workload.host_overhead: issuing all ops", "Give a shorter time.")
     delay = graph.dep_delay.copy()
     delay[edges] = places * overhead

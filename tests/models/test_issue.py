@@ -78,6 +78,13 @@ def test_a_graph_without_a_program_is_refused() -> None:
         issued(build.build(), US)
 
 
+def test_a_program_that_issues_nothing() -> None:
+    build = GraphBuilder()
+    _host(build, build.lane(0), [])
+    graph = build.build()
+    assert issued(graph, US).dep_delay.tolist() == graph.dep_delay.tolist() == []
+
+
 def test_a_time_that_no_clock_holds() -> None:
     with pytest.raises(ScenarioError, match=r"host_overhead: issuing all ops.*shorter time"):
         issued(program(), 2**61)
