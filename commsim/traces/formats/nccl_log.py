@@ -110,8 +110,9 @@ def _joined(record: RankRecord, whole: Mapping[tuple[str, int], tuple[int, ...]]
     for number, (place, size) in places.items():
         groups[number] = whole[number, size]
         if not groups[number] and size < _MAX_RANKS:
-            groups[number] = _neighbours(max(0, record.rank - place), size)
-            guessed += size < largest
+            first = max(0, record.rank - place)
+            groups[number] = _neighbours(first, size)
+            guessed += (first, size) != (0, largest)
     what = f"{guessed} communicators have" if guessed > 1 else "a communicator has"
     notes = (
         f"{record.name}: {what} members whose logs are not given: they are taken to be the ranks"

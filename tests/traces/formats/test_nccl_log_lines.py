@@ -197,6 +197,9 @@ def test_members_without_a_log_are_taken_to_be_neighbours() -> None:
     assert record.notes[1:] == (said,)
     (alone,) = join_nccl_logs(logs((0, 1), (2, 3))[:1])
     assert (alone.calls[0].ranks, alone.calls[0].peer, alone.notes[1:]) == ((0, 1), 1, (said,))
+    lines = init(40, "0x5", 1, 2, "0xab"), init(40, "0x6", 0, 2, "0xcd"), call(40, comm="0x6")
+    (as_large,) = join_nccl_logs(read(*lines))
+    assert (as_large.calls[0].ranks, as_large.notes[1:]) == ((1, 2), (said,))
     (of_two,) = join_nccl_logs(logs((0, 1), (0, 2))[:1])
     assert of_two.notes[1:] == (said.replace("a communicator has", "2 communicators have"),)
 
