@@ -100,8 +100,8 @@ def simulate(
     if not engine.done:
         eager = sends_wait(engine) and run_work(executor, work, EagerPlanner(planner), follow).done
         raise deadlock(engine, eager=eager)
+    follow(all_done)  # who follows keeps no engine, and asks none that has given its tables away
     timeline = engine.timeline()
-    follow(all_done)  # who follows keeps no engine while the timeline is measured
     return replace(timeline, links=replace(timeline.links, like=planner.equivalent_links()))
 
 

@@ -180,6 +180,19 @@ def test_a_run_says_how_far_it_is() -> None:
     assert seen == [0.0]
 
 
+@pytest.mark.parametrize("executor", ["simpy", "compiled"])
+def test_a_simulation_is_asked_how_far_it_was_until_the_next_is_followed(executor: str) -> None:
+    asked: list[Callable[[], float]] = [lambda: 0.0]
+    seen: list[float] = []
+
+    def follow(share: Callable[[], float]) -> None:
+        seen.append(asked[-1]())
+        asked.append(share)
+
+    cs.run("all-gather", [f"engine.executor={executor}"], follow=follow)
+    assert seen[-1] == 1.0
+
+
 LOG = str(ROOT / "tests/data/nccl_tests/a100_8_v2.19.4.log")
 TRACES = str(ROOT / "tests/data/gloo_runs/p2p-2")
 TRAINING = {
