@@ -1,7 +1,7 @@
 """
 Time the kernels of transformer layers on this machine's GPU, by shape, in bf16 and fp8.
 
-    python benchmarks/measure_kernels.py -o kernels.csv [--kinds product,attention,bytes,layer]
+    python benchmarks/measure_kernels.py -o kernels.csv [--kinds product attention bytes layer]
 
 Needs torch and an NVIDIA GPU. A row per case of `kernel_cases.py`: the median and the least of
 several runs in microseconds (of a layer: of one of four in a row), timed by CUDA events around
@@ -43,9 +43,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Time all cases, and write a row of each as it is done."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("kernels.csv"))
-    parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS], choices=KINDS)
     options = parser.parse_args(words)
-    cases = [case for kind in options.kinds.split(",") for case in KINDS[kind]()]
+    cases = [case for kind in options.kinds for case in KINDS[kind]()]
     with open(options.output, "w", newline="") as out:
         table = csv.DictWriter(out, COLUMNS)
         table.writeheader()

@@ -31,6 +31,7 @@ from commsim.models.matmul import Matmul
 from commsim.models.operations import Core
 
 DATA = Path(__file__).parents[1] / "tests/data/kernels"
+COLUMNS = ("model", "name", "phase", "tp", "micro")
 FILES = {"H200-SXM-141GB": DATA / "h200.csv", "H100-SXM5-80GB": DATA / "h100.csv"}
 
 
@@ -62,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--gpu", nargs=2, metavar=("NAME", "FILE"), help="another file's kernels")
-    parser.add_argument("--by", nargs="*", default=(), metavar="COLUMN", help="groups by these too")
+    parser.add_argument("--by", nargs="*", default=[], choices=COLUMNS, help="groups by these too")
     options = parser.parse_args(words)
     files = {options.gpu[0]: Path(options.gpu[1])} if options.gpu else FILES
     for gpu, file in files.items():
