@@ -150,8 +150,8 @@ MIXED = cluster_from(
     [
         (H100, 8, True, None), (H100, 4, True, None), (MIXED, 8, True, None),
         (H100, 4, False, [0, 1, 2, 3]),
-        (MIXED, 10, True, [1] * 8 + [0] * 2),  # by the names of the GPUs, in their order
-        (H100, 10, True, [1] * 8 + [0] * 2),  # what the cluster does not have is refused later
+        (MIXED, 10, True, [0] * 8 + [1] * 2),
+        (H100, 10, True, [0] * 8 + [1] * 2),  # what the cluster does not have is refused later
     ],
 )  # fmt: skip
 def test_ranks_on_gpus_of_one_kind_stay_folded(
