@@ -61,6 +61,7 @@ def _fused(
     vectors: float,
     speedup: float = 1.0,
 ) -> GpuWork:
+    """Return a fused pass of `flops`; `vectors` counts how often queries to outputs are moved."""
     share = speedup * fused_share(
         kernel,
         width=core.width,

@@ -29,9 +29,10 @@ _TILE_ROWS = 128
 def fused_share(
     kernel: FusedPass, *, width: int, keys: float, rows: float, sms: int, causal: bool = True
 ) -> float:
-    """Return the share of the peak that a pass reaches.
+    """Return the share of the dense peak that a pass reaches, in 0 to 1 (this module's formula).
 
-    `rows` are those of all heads together, `keys` how many each head has, `width` is a head's.
+    `rows` are the queries of all heads and sequences together, `keys` how many a query meets at
+    most, `width` the entries of a head, `sms` those of the GPU; all above 0.
     """
     longest = (2 if causal else 1) * _TILE_ROWS * sms / rows
     late = (1 + kernel.half_keys / keys) * (1 + kernel.tail * longest)
